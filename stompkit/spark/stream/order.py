@@ -12,10 +12,11 @@ All other state follows from the spool, so planning a batch again yields the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -81,8 +82,10 @@ def scan(
     return made.run(start, end, head)
 
 
-#: Ordinals of held messages by origin, sequence number, number of parts, and part.
-_Held = dict[str, dict[int, dict[int, dict[int, int]]]]
+#: Ordinals of held messages of a changeset, by number of parts, and part.
+_Copies = dict[int, dict[int, int]]
+#: The same by origin and sequence number.
+_Held = dict[str, dict[int, _Copies]]
 
 
 class _Scanner:
@@ -357,8 +360,17 @@ class _Scanner:
                     parts=parts,
                 )
             self._scan.gaps.append(gap)
+            self._scan.gaps += () if origin is None else _later_gaps(name, held, amount)
         self._origins.known = self._before
         self._scan.end = self._opened
+
+
+def _later_gaps(name: str, held: Mapping[int, _Copies], amount: int) -> Iterator[Gap]:
+    """Yield the gaps between the held changesets of an origin."""
+    for number, found in pairwise(sorted(held)):
+        missing = number + any(len(parts) == of for of, parts in held[number].items())
+        if missing < found:
+            yield Gap(name, missing, found, amount, is_first=False)
 
 
 def check_late(late: Sequence[tuple[str, int]]) -> None:

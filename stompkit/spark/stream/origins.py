@@ -133,6 +133,8 @@ class Gap:
     floor: int = 0
     #: Parts of the first missing changeset that have arrived, such as ``3 of 5``.
     parts: str = ""
+    #: False if changesets of the origin wait for another gap before this one.
+    is_first: bool = True
 
     @property
     def has_joined(self) -> bool:

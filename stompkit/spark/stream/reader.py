@@ -155,6 +155,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises SpoolError, but only after everything that can be applied has been applied.
         """
         options, now = self._options, time.monotonic()
+        if self._target is None:
+            # The time of a gap begins when the gap before it is passed, as in a consumer.
+            gaps = [gap for gap in gaps if gap.is_first]
         self._waits = {
             (gap.origin, gap.missing): self._waits.get((gap.origin, gap.missing), now)
             for gap in gaps

@@ -6,11 +6,13 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stompkit.spark.stream import order, scans
 from stompkit.spark.stream.changes import change_batches
 from stompkit.spool import Record, SpoolError, SpoolReader, readers
 from stompkit.spool.retention import retain
@@ -67,6 +69,30 @@ def test_gap_is_passed_over_where_that_is_wanted(tmp_path: Path) -> None:
     fill(tmp_path, messages(7))
     with pytest.raises(SpoolError, match="changeset 7 of shop came when others behind it"):
         strict.run()
+
+
+def test_any_number_of_gaps_is_passed_over_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned = 0
+
+    def counting(*arguments: Any, **options: Any) -> order.Scan:
+        nonlocal scanned
+        scanned += 1
+        return order.scan(*arguments, **options)
+
+    monkeypatch.setattr(scans, "scan", counting)
+    parts = list(records_of([changeset(4, changes=20)], max_body_bytes=900))
+    later = messages(1, *range(7, 101, 3))
+    fill(tmp_path, later[:1], parts[:2], later[1:])
+    query = Query(tmp_path, once=True, gap="skip")
+    assert sequences(query.run()) == [1, *range(7, 101, 3)]
+    assert scanned <= 3
+    # A rebuild does the same.
+    scanned = 0
+    reader = SpoolReader(tmp_path)
+    scans.present(reader, reader.head(), "skip")
+    assert scanned <= 3
 
 
 def test_changeset_whose_first_parts_are_gone_is_told_with_the_way_out(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@
 
 Other columns of the source are ignored, and so are headers that the broker sets. A task ends when
 the broker has confirmed all of its messages. A retried task sends them again with the same
-``event-id``. For a stream the id consists of query, batch, task and row. Otherwise it is a digest
-of the write, task, row and message. Another write of equal rows has other ids.
+``event-id``. For a stream the id consists of query, batch, task, row and a digest of the message.
+Otherwise it is a digest of the write, task, row and message. Another write of equal rows has other
+ids. A batch in ``foreachBatch`` may be repeated, so all of its writes count as one: if two of them
+have equal rows, these need the column ``event_id``.
 """
 
 from __future__ import annotations
@@ -109,12 +111,12 @@ class _Names:
         """Return the id of the next row without id."""
         self._row += 1
         place = f"{self._task}-{self._row}"
-        if self._stream:
-            return f"{self._stream}-{place}"
-        # The digest includes the content: a retried task may receive its rows in another order, and
-        # no row may be mistaken for another one.
-        told = repr((self._write, place, destination, sorted(headers.items()))).encode()
-        return hashlib.sha256(told + body).hexdigest()[:32]
+        # The digest includes the content: a retried task may receive its rows in another order, a
+        # batch may be written in several parts, and no row may be mistaken for another one.
+        name = self._stream or self._write
+        told = repr((name, place, destination, sorted(headers.items()))).encode()
+        digest = hashlib.sha256(told + body).hexdigest()
+        return f"{self._stream}-{place}-{digest[:8]}" if self._stream else digest[:32]
 
 
 class _Writer:

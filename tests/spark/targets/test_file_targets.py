@@ -310,20 +310,33 @@ def test_what_files_are_no_good_for_is_refused(place: Place) -> None:
     assert made.fence() == {0: 0}
 
 
-def test_a_row_is_shown_that_lacks_what_a_table_of_others_demands(tmp_path: Path) -> None:
+def test_change_is_named_whose_new_row_lacks_what_a_table_of_others_demands(
+    tmp_path: Path,
+) -> None:
     place = Place("delta", tmp_path / "place")
     fields = [pa.field("id", pa.int64()), pa.field("a", pa.string(), nullable=False)]
     there = pa.Table.from_pylist([{"id": 1, "a": "x"}], pa.schema([*fields, ("b", pa.int64())]))
     deltalake.write_deltalake(str(place.folder / "t"), there)
     made = place.pipeline()
     try:
-        with pytest.raises(
-            ApplyError, match=r"column 'a', which is never NULL: \{'id': 2, 'b': 7\}"
-        ):
+        with pytest.raises(ApplyError, match=r'message 0 .*{"id":2}.*column \'a\', which is never'):
             made.run(rows_of(write(2, b=7)))
-        assert made.run(rows_of(write(2, a="y", b=7))) == Committed(written=1)
+        lenient = place.pipeline(replace(JOB, dead_letters=True))
+        rows = [
+            *(write(2, b=7), update(1, b=8), write(2, a="y"), update(2, b=9), delete(1)),
+            *(update(1, b=3), write(3, a="z"), change("truncate", {}), update(3, b=1)),
+            change("update", {"id": 5}, after={"b": 1}, old_key={"id": 4}),
+            write(4, a="four"),
+            change("update", {"id": 5}, after={"b": 2}, old_key={"id": 4}),
+        ]
+        assert lenient.run(rows_of(*rows)).dead_letters == 4
+        assert isinstance(lenient.target, FileTarget)
+        letters = lenient.target.dead_letters("p", "s")
+        assert [row["ordinal"] for row in letters] == [0, 5, 8, 9]
+        assert place.table() == [(5, "four", 2)]
     finally:
-        made.target.close()
+        for each in place.made:
+            each.target.close()
 
 
 def test_dead_letters_are_a_table_too(place: Place) -> None:

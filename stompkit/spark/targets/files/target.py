@@ -36,11 +36,12 @@ from stompkit.spark.targets.files.held import (
     sources_of,
     without,
 )
+from stompkit.spark.targets.files.incomplete import Incomplete
 from stompkit.spark.targets.files.planner import FilePlanner
 from stompkit.spark.targets.files.rewriting import TableRewriting, by_table
 from stompkit.spark.targets.files.staged_work import LEAST_BYTES, Epoch, StagedFiles
 from stompkit.spark.targets.planning.collapse import Collapse
-from stompkit.spark.targets.planning.draft import Draft
+from stompkit.spark.targets.planning.draft import Draft, problems_of
 from stompkit.spark.targets.planning.plan import Op
 
 __all__ = ["FileTarget"]
@@ -241,10 +242,13 @@ class FileTarget(ABC):
             if lacking:
                 return lacking
             tally.refuse(collapse.problems)
+            plans = [planner.plan([step], None) for step in steps]
+            incomplete = Incomplete((op for plan in plans for op in plan.ops), self._held)
             ops: list[Op] = []
-            for step in steps:
-                plan = planner.plan([step], None)
+            for step, plan in zip(steps, plans, strict=True):
                 problems = planner.problems(step, plan)
+                if not problems and (reason := incomplete.reason(plan.ops)):
+                    problems = problems_of(step, reason)
                 tally.refuse(problems)
                 ops += [] if problems else plan.ops
             ends = job.moved([ranges_of(batches)[0]])

@@ -38,8 +38,10 @@ _log: Final = logging.getLogger(__name__)
 #: Handling of a change that cannot be applied: reject its batch, or store a dead letter.
 OnProblem = Literal["stop", "dead-letter"]
 
-#: Maximum number of attempts of a batch: after concurrent updates, or new columns in the target.
+#: Maximum number of attempts of a batch after concurrent updates, and of all attempts. A batch with
+#: many new columns in the target may begin as often as it finds some.
 _MOST_ATTEMPTS: Final = 10
+_MOST_RESTARTS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -217,24 +219,21 @@ class _Batch:
 
     def run(self) -> Applied:
         """Apply the batch, with as many restarts as needed."""
-        last: Restart | None = None
-        for _ in range(_MOST_ATTEMPTS):
+        reasons: list[Restart] = []
+        while True:
             fence = self._target.fence(self._job.pipeline, self._job.spool)
             self._job.span.check(fence)
             job = replace(self._job, fence=fence)
             applied = self._by_tasks(job) if job.is_plain else self._by_driver(job)
             if isinstance(applied, Applied):
                 return applied
-            last = self._again(applied, last)
-        assert last is not None
-        raise last.final(self._job, _MOST_ATTEMPTS)
-
-    def _again(self, reason: Restart, last: Restart | None) -> Restart:
-        """Log the reason of a restart; raise the final error if the same one recurs."""
-        _log.info("the batch is begun anew: %s", reason)
-        if isinstance(reason, ColumnsMissing) and reason == last:
-            raise reason.final(self._job, 2)
-        return reason
+            _log.info("the batch is begun anew: %s", applied)
+            # A column may be widened several times. Lacking the same again is no progress.
+            is_stuck = isinstance(applied, ColumnsMissing) and applied in reasons
+            reasons.append(applied)
+            others = [each for each in reasons if not isinstance(each, ColumnsMissing)]
+            if is_stuck or len(others) == _MOST_ATTEMPTS or len(reasons) == _MOST_RESTARTS:
+                raise applied.final(self._job, len(reasons))
 
     def _by_tasks(self, job: Job) -> Applied | Restart:
         """Stage the batch in tasks, and commit the result."""
@@ -253,7 +252,7 @@ class _Batch:
             lacking = merged(part.lacking for part in parts)
             if lacking:
                 self._target.evolve(lacking)
-                return ColumnsMissing.of(lacking)
+                return ColumnsMissing(lacking)
             problems = [each for part in parts for each in part.problems]
             if problems and not job.dead_letters:
                 raise ApplyError(str(problems[0]))
@@ -265,7 +264,7 @@ class _Batch:
                 raise
             except MissingTableError as error:
                 self._target.evolve(error.lacking)
-                return ColumnsMissing.of(error.lacking)
+                return ColumnsMissing(error.lacking)
             except ApplyError:
                 # Apply changes one by one, to find the failing change or succeed.
                 return self._by_driver(job)
@@ -325,7 +324,7 @@ class _Batch:
             return FenceMoved()
         if not isinstance(done, Committed):
             self._target.evolve(done)
-            return ColumnsMissing.of(done)
+            return ColumnsMissing(done)
         new = sum(beyond(batch, job.fence).num_rows for batch in batches)
         return Applied(
             table.num_rows,

@@ -50,22 +50,16 @@ class Unsorted(Restart):
 
 @dataclass(frozen=True)
 class ColumnsMissing(Restart):
-    """The target lacked tables or columns, which were created."""
+    """The target lacked tables or columns, or they were too narrow; the driver has changed that."""
 
-    what: str
-
-    @classmethod
-    def of(cls, lacking: Lacking) -> ColumnsMissing:
-        """Create the reason from the missing tables and columns."""
-        return cls(
-            ", ".join(
-                f"{'.'.join(filter(None, table))} ({', '.join(sorted(columns))})"
-                for table, columns in sorted(lacking.items())
-            )
-        )
+    lacking: Lacking
 
     def __str__(self) -> str:
-        return f"tasks do not find {self.what} in the target, where the driver has it"
+        what = ", ".join(
+            f"{'.'.join(filter(None, table))} ({', '.join(sorted(columns))})"
+            for table, columns in sorted(self.lacking.items())
+        )
+        return f"tasks do not find {what} in the target, where the driver has it"
 
     def _advice(self) -> str:
         return (

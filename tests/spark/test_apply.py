@@ -116,6 +116,27 @@ def test_what_a_batch_needs_is_made_or_told(spark: SparkSession, target: Target)
     assert target.rows("SELECT id, a, b FROM t ORDER BY id") == outcome(rows[:50])
 
 
+@pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
+def test_columns_are_widened_as_far_as_any_value_of_a_batch_needs(
+    spark: SparkSession, target: Target
+) -> None:
+    """More values than are looked at one by one, and each needs more than the one before."""
+    target.execute(SIMPLE)
+    lengths = [25 + 15 * number for number in range(100)]
+    rows = [
+        row_of(change("write", {"id": id}, after={"id": id, "a": "x" * length, "b": 1}), id)
+        for id, length in enumerate(lengths)
+    ]
+    large = (2**40, 2**70)
+    rows += [
+        row_of(change("write", {"id": id}, after={"id": id, "a": "x", "b": value}), id)
+        for id, value in enumerate(large, 100)
+    ]
+    apply_changes(frame(spark, rows), target.url, pipeline="p")
+    assert target.rows("SELECT length(a) FROM t ORDER BY id") == [(n,) for n in (*lengths, 1, 1)]
+    assert target.rows("SELECT b FROM t WHERE id >= 100 ORDER BY id") == [(n,) for n in large]
+
+
 @pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 def test_a_stream_is_applied_batch_by_batch(
     spark: SparkSession, target: Target, tmp_path: Path

@@ -64,8 +64,12 @@ class Draft:
     @property
     def is_over(self) -> bool:
         """True if the operations cannot be committed."""
-        has_failed = bool(self.problems) and not self._job.dead_letters
-        return self.is_renamed or bool(self.lacking) or has_failed
+        return bool(self.lacking) or self._has_failed
+
+    @property
+    def _has_failed(self) -> bool:
+        """True if no other missing column is of interest."""
+        return self.is_renamed or (bool(self.problems) and not self._job.dead_letters)
 
     def attempt(self, batches: Sequence[pa.RecordBatch]) -> Collection[Place] | None:
         """Plan changes together; return the suspects if the target rejects some."""
@@ -93,8 +97,8 @@ class Draft:
         isolate(batches, self.attempt, self._alone)
 
     def _alone(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Plan changes one by one."""
-        if self.is_over:
+        """Plan changes one by one, or only find what the target lacks for them, too."""
+        if self._has_failed:
             return
         collapse = Collapse(self._job.choice, self._rules, alone=True)
         for batch in batches:

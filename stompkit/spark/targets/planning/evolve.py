@@ -19,7 +19,7 @@ from stompkit.replication.sql import (
     rename_columns,
 )
 from stompkit.spark.targets.base import Lacking, NewColumn
-from stompkit.spark.targets.planning.widen import Wider, statement_of
+from stompkit.spark.targets.planning.widen import Wider, both, statement_of
 
 __all__ = ["evolve", "merged", "type_of"]
 
@@ -82,6 +82,8 @@ def merged(parts: Iterable[Lacking]) -> dict[tuple[str, str], dict[str, NewColum
 
 def _merged(known: NewColumn, column: NewColumn) -> NewColumn:
     """Return a column that holds the values of both; a declared type takes precedence."""
+    if isinstance(known, Wider) and isinstance(column, Wider):
+        return both(known, column)
     if known.is_told != column.is_told:
         # Values may suggest a narrower type than the declared one, or a wider one.
         kept = known if known.is_told else column

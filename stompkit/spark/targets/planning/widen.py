@@ -21,7 +21,7 @@ from stompkit.replication.sql import TargetColumn, TargetTable, UnstorableValueE
 from stompkit.spark.states import State
 from stompkit.spark.targets.base import NewColumn
 
-__all__ = ["Wider", "made_anew", "narrow", "other_kinds", "statement_of", "told"]
+__all__ = ["Wider", "both", "made_anew", "narrow", "other_kinds", "statement_of", "told"]
 
 #: Sizes of integers in bytes.
 _INTS: Final = {"TINYINT": 1, "SMALLINT": 2, "MEDIUMINT": 3, "INTEGER": 4, "BIGINT": 8}
@@ -58,7 +58,7 @@ def narrow(table: TargetTable, states: Iterable[State], backend: str) -> dict[st
             except InvalidValueError:
                 continue
             if need is not None:
-                made[column.name] = _both(made.get(column.name), need)
+                made[column.name] = both(made.get(column.name), need)
     return made
 
 
@@ -99,7 +99,8 @@ def made_anew(columns: Iterable[Wider]) -> str:
     return names and f"make the table anew with {names} as text"
 
 
-def _both(one: Wider | None, other: Wider) -> Wider:
+def both(one: Wider | None, other: Wider) -> Wider:
+    """Return the requirements of the values of both."""
     if one is None:
         return other
     scale = max(one.scale or 0, other.scale or 0)

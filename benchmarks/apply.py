@@ -230,7 +230,7 @@ def main() -> int:
         for target in targets:
             url = options.url or f"sqlite:///{directory / 'target.sqlite'}"
             if target in _SERVERS and not options.url:
-                url = _start(_SERVERS[target], stack)
+                url = start_server(target, stack)
             for load in loads:
                 folder = directory / f"{target}-{load}"
                 folder.mkdir()
@@ -240,10 +240,10 @@ def main() -> int:
     return report(parser, options.json, found, [])
 
 
-def _start(kind: type[SqlServer], stack: ExitStack) -> str:
+def start_server(target: str, stack: ExitStack) -> str:
     """Start a server until ``stack`` ends; return the URL of a database of it."""
     try:
-        server = kind()
+        server = _SERVERS[target]()
     except ServerMissing as missing:
         raise unusable(str(missing)) from None
     stack.callback(server.remove)

@@ -94,11 +94,18 @@ class Scripted:
     passcode: str | None = None
     features: frozenset[str] = frozenset()
 
-    def __init__(self, program: str, *arguments: str, accesses: tuple[Access, ...] = ()) -> None:
+    def __init__(
+        self,
+        program: str,
+        *arguments: str,
+        accesses: tuple[Access, ...] = (),
+        started_text: str = "",
+    ) -> None:
         """Launch ``program`` with its port and these arguments."""
         self._program = program
         self._arguments = arguments
         self._accesses = accesses
+        self._started_text = started_text
 
     def vhost(self, config: LaunchConfig) -> str:
         """Return the configured virtual host."""
@@ -113,4 +120,6 @@ class Scripted:
     ) -> Prepared:
         """Return the command that runs the program by this interpreter."""
         command = [sys.executable, "-c", self._program, str(config.port), *self._arguments]
-        return Prepared(command, os.environ, accesses=self._accesses)
+        return Prepared(
+            command, os.environ, accesses=self._accesses, started_text=self._started_text
+        )

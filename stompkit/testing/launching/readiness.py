@@ -48,6 +48,7 @@ class Readiness:
         self._timeout_s = config.start_timeout_s or 0.0
         self._process = process
         self._announce = prepared.announce
+        self._started_text = prepared.started_text
         own = Access(config.vhost or config.host, config.login, config.passcode)
         #: Those not accepted yet: a broker may accept one user or virtual host before another.
         self._accesses = deque(dict.fromkeys((own, *prepared.accesses)))
@@ -83,6 +84,9 @@ class Readiness:
             except NotReadyError as reason:
                 self._note(reason)
                 port = None
+        if port is not None and not self._has_started():
+            self.last = "has not completed its start, though it answers CONNECT"
+            port = None
         # Check this after an answer, too: another broker could have sent it.
         if self._process.status() is not None:
             raise _GivenUpError
@@ -98,6 +102,10 @@ class Readiness:
             self._refused_since = now
         elif now - self._refused_since > max(_REFUSED_S, self._refused_since - self._started):
             raise _GivenUpError
+
+    def _has_started(self) -> bool:
+        """Return True if the broker has logged that its start is complete."""
+        return not self._started_text or self._process.has_logged(self._started_text)
 
     def _announced(self) -> int | None:
         """Return the port to connect to, if it is known yet."""

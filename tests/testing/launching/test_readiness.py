@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit.testing import LaunchConfig
+from stompkit.testing import LaunchConfig, launch
 from stompkit.testing.client import StompClient
 from stompkit.testing.launching import readiness
 from stompkit.testing.launching.brokers import Access
 from stompkit.testing.launching.launch import launch_with
-from tests.testing.launched import Scripted
+from tests.effort import in_matrix
+from tests.testing.launched import Scripted, require
 
 #: Listens after the time in the second argument. Refuses as many CONNECTs with each virtual host as
 #: the host's name says, and accepts later ones.
@@ -46,3 +47,37 @@ def test_broker_that_starts_slowly_may_refuse_as_long(monkeypatch: pytest.Monkey
     launcher = Scripted(REFUSING, "2")
     with launch_with(launcher, LaunchConfig(name="refusing", vhost="own3")) as broker:
         StompClient.connect(broker.host, broker.port, vhost="own3").close()
+
+
+#: Accepts CONNECT at once, and says a second later that it has started.
+HASTY = r"""
+import socket, sys, threading
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+threading.Timer(1.0, print, ["Startup complete"], {"flush": True}).start()
+while True:
+    connection, _ = server.accept()
+    connection.recv(4096)
+    connection.sendall(b"CONNECTED\nversion:1.2\n\n\0")
+"""
+
+
+def test_start_is_waited_for_that_the_broker_logs() -> None:
+    """The text in the log of an earlier start does not count."""
+    launcher = Scripted(HASTY, started_text="Startup complete")
+    with launch_with(launcher, LaunchConfig(name="hasty")) as broker:
+        assert broker.log.count("Startup complete") == 1
+        broker.kill()
+        broker.restart()
+        assert broker.log.count("Startup complete") == 2
+
+
+@pytest.mark.parametrize("name", [in_matrix("rabbitmq"), in_matrix("rabbitmq:4")])
+def test_rabbitmq_has_started(name: str) -> None:
+    """RabbitMQ answers CONNECT before that, but sessions may hang until then."""
+    # On a busy machine it starts slowly.
+    config = LaunchConfig(name=require(name), start_timeout_s=180.0)
+    with launch(config) as broker:
+        assert broker.log.count("Server startup complete") == 1
+        broker.kill()
+        broker.restart()
+        assert broker.log.count("Server startup complete") == 2

@@ -54,6 +54,8 @@ class Prepared:
     """The working directory of the command; ``None``: the directory of the broker's files."""
     accesses: tuple[Access, ...] = ()
     """The users and virtual hosts that the files configure besides those of the LaunchConfig."""
+    started_text: str = ""
+    """Text that the broker logs when its start is complete; empty: it then answers CONNECT."""
     is_emulated: bool = False
     """True if another broker emulates the requested one."""
     version: str = ""

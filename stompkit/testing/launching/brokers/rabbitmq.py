@@ -101,7 +101,14 @@ class RabbitMQ:
         environment = inherited_environment("RABBITMQ_", "ERL_") | _variables(directory)
         environment["ERL_EPMD_PORT"] = str(take_port())
         environment["RABBITMQ_DIST_PORT"] = str(take_port())
-        return Prepared(command, environment, accesses=tuple(_accesses(config)), version=version)
+        return Prepared(
+            command,
+            environment,
+            accesses=tuple(_accesses(config)),
+            # It answers CONNECT earlier, but sessions may then hang until its start is complete.
+            started_text="Server startup complete",
+            version=version,
+        )
 
     def _release(self) -> Release | None:
         """Return the release to launch, if it is available."""

@@ -123,6 +123,7 @@ class GuardedProcess:
             remove_when_killed(directory)
         try:
             with self._log.path.open("ab") as log_file, lock_of(directory) as lock:
+                self._log_start = log_file.tell()
                 self._guard = start.guard(log_file.fileno(), answers, lock)
         except BaseException:
             self._answers.close()
@@ -171,6 +172,12 @@ class GuardedProcess:
     def log(self) -> str:
         """Return the output of the command so far."""
         return self._log.text()
+
+    def has_logged(self, text: str) -> bool:
+        """Return True if this process, and not one before it, has written a text to the log."""
+        with self._log.path.open("rb") as log_file:
+            log_file.seek(self._log_start)
+            return text.encode() in log_file.read()
 
     def _ask(self, word: bytes) -> None:
         """Send an order to the guard and wait for its answer."""

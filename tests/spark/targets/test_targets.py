@@ -614,8 +614,13 @@ def test_a_name_that_may_not_be_changed_stops_with_the_statement(
     with pytest.raises(SchemaError, match=r"To go on, ALTER TABLE .* RENAME COLUMN a TO c"):
         pipeline(evolve=False).run(rows_of(renames(a="c"), write(1, c="x")))
     target.execute("ALTER TABLE t ADD COLUMN c VARCHAR(20)")
+    told = renames(a="c", untold="names")
     with pytest.raises(SchemaError, match="has both"):
-        pipeline().run(rows_of(renames(a="c"), write(1, c="x")))
+        pipeline().run(rows_of(told, write(1, c="x")))
+    # Where rows are sent again, they have all values of the column.
+    again = [change("truncate", {}), write(1, c="x")]
+    pipeline().run(rows_of(write(1, a="x", c="old"), renames(a="c"), *again))
+    assert target.rows("SELECT id, c FROM t") == [(1, "x")]
 
 
 def test_a_column_that_may_not_be_added_stops_with_what_to_do(

@@ -114,7 +114,8 @@ class Session:
             if is_wanted:
                 plan.schemas[source] = columns
         for source, renamed in collapse.renamed.items():
-            plan.rename(source, renamed, collapse.schemas.get(source, ()))
+            is_untold = source in collapse.untold
+            plan.rename(source, renamed, collapse.schemas.get(source, ()), is_untold=is_untold)
         return plan
 
     @property

@@ -80,12 +80,17 @@ class Plan:
     keys: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def rename(
-        self, source: tuple[str, str], renamed: Mapping[str, tuple[str, ...]], told: Iterable[str]
+        self,
+        source: tuple[str, str],
+        renamed: Mapping[str, tuple[str, ...]],
+        told: Iterable[str],
+        *,
+        is_untold: bool,
     ) -> None:
         """Rename columns of a table as in the source.
 
         ``told`` are the final columns of the source. Raises SchemaError if the target has both
-        names, but the source does not.
+        names, but the source does not, unless its rows are sent again.
         """
         table = self.find(*source)
         for new, names in renamed.items() if table is not None else ():
@@ -94,7 +99,7 @@ class Plan:
             if table.column(new) is None:
                 if there:
                     self.renamed.setdefault(source, {})[new] = there[0]
-            elif left := [name for name in there if name not in set(told)]:
+            elif is_untold and (left := [name for name in there if name not in set(told)]):
                 raise SchemaError(
                     f"the source calls the column {left[0]!r} of the table"
                     f" {'.'.join(filter(None, source))!r} {new!r} now, and the target has both."

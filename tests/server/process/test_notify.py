@@ -407,7 +407,7 @@ def test_the_unit_names_what_the_broker_does() -> None:
     assert service["Type"] == "notify"
     words = service["ExecStart"].split()
     assert words[:4] == ["/opt/stompkit/bin/twistd", "--nodaemon", "--pidfile=", "stompkit"]
-    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert service["ExecReload"] == "/bin/sh -c 'kill -HUP $MAINPID'"
     assert int(service["LimitNOFILE"]) > 2 * 10_000
 
 

@@ -43,7 +43,8 @@ class Outlet(Protocol):
     """The output side of one client's connection: a transport, or a list in a test.
 
     It may have an attribute ``address``, the client's address and port for logs, and
-    ``has_unread``, True if bytes of the client wait in the kernel.
+    ``has_unread``, True if bytes of the client wait in the kernel. It may have a method
+    ``write_pieces``, which does the same as ``write`` with a list of pieces.
     """
 
     @property

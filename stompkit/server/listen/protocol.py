@@ -190,12 +190,21 @@ class BrokerProtocol(Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes; stop reading from a client with too many pending replies."""
         if self._paused:
-            self._backlog_bytes += len(data)
-            over = self._backlog_bytes > self._broker.config.max_reply_backlog_bytes
-            if over and not self._is_choked:
-                self._is_choked = True
-                self._read_or_not()
+            self._add_to_backlog(len(data))
         self._stream.write(data)
+
+    def write_pieces(self, pieces: list[bytes]) -> None:
+        """Send pieces as :meth:`write` does, without joining them first."""
+        if self._paused:
+            self._add_to_backlog(sum(map(len, pieces)))
+        self._stream.writeSequence(pieces)
+
+    def _add_to_backlog(self, size: int) -> None:
+        self._backlog_bytes += size
+        over = self._backlog_bytes > self._broker.config.max_reply_backlog_bytes
+        if over and not self._is_choked:
+            self._is_choked = True
+            self._read_or_not()
 
     def logged_in(self) -> None:
         """Replace the deadline for CONNECT by those of heart-beats."""

@@ -15,6 +15,9 @@ class StreamTransport(Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes."""
 
+    def writeSequence(self, data: list[bytes]) -> None:
+        """Send pieces, in order."""
+
     def loseConnection(self) -> None:
         """Close after everything is sent."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mypy_extensions import mypyc_attr
 
 from stompkit.server.domain.broker import Broker
@@ -12,6 +14,9 @@ __all__ = ["Output"]
 
 #: Number of pieces in which a frame or a reply is emitted.
 _PIECES = 3
+#: Mean size in bytes of pieces that are not joined. Many consumers of a topic can then share the
+#: bytes of one body until they are sent.
+_LARGE_PIECE = 4096
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -29,6 +34,8 @@ class Output(ConnectionBase):
         self.peer = outlet.peer
         # An outlet without this attribute knows only the address that counts for limits.
         self.address = str(getattr(outlet, "address", "")) or outlet.peer
+        #: True if the outlet has this method; others get the pieces joined.
+        self._takes_pieces = hasattr(outlet, "write_pieces")
         self._out: list[bytes] = []
         self._out_bytes = 0
         #: Maximum size in bytes of a write with several frames; 0 for no limit.
@@ -74,8 +81,16 @@ class Output(ConnectionBase):
 
     def write_out(self) -> None:
         """Write the output."""
-        if self._out:
-            data = b"".join(self._out)
-            self._out.clear()
+        out = self._out
+        if not out:
+            return
+        if self._takes_pieces and self._out_bytes >= _LARGE_PIECE * len(out):
+            self._out = []
+            self._out_bytes = 0
+            outlet: Any = self.outlet
+            outlet.write_pieces(out)
+        else:
+            data = b"".join(out)
+            out.clear()
             self._out_bytes = 0
             self.outlet.write(data)

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 
 from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, raw_value, trial
 from stompkit.conformance.requirements import statements
-from stompkit.conformance.scenarios import SINCE_1_1, assert_same_body, takes
+from stompkit.conformance.scenarios import (
+    LONG_LOOKALIKES,
+    LOOKALIKES,
+    SINCE_1_1,
+    assert_same_body,
+    takes,
+    unsubscribe,
+)
 from stompkit.frames import Frame
 
 PASSED_THROUGH = "Client Frames / SEND"
@@ -281,10 +288,13 @@ def test_bodies_after_a_counted_one(target: Target, peer: Peer) -> None:
     covers=("1.0/message/body-is-content", "1.1/message/body", "1.2/message/body"),
 )
 def test_bodies_that_look_like_something(target: Target, peer: Peer) -> None:
-    """Send 0, false, quotes, an accent and a byte order mark; each arrives as it was sent."""
+    """Send words, quotes, escapes, markup, an accent and a byte order mark; each is unchanged."""
     queue = target.queue()
     target.subscribe(peer, queue)
-    texts = ("0", "false", '""', "null", "%00", "e\u0301", "\ufefftext")
+    texts = (
+        *("0", "false", '""', "null", "%00", "e\u0301", "\ufefftext"),
+        *(r"a\nb\\c\cd", "<&amp;>", "007", "a+b"),
+    )
     for body in map(str.encode, texts):
         peer.send("SEND", {"destination": queue}, body)
         got = peer.expect("MESSAGE").body
@@ -354,6 +364,38 @@ def test_capitals_in_ids(target: Target, peer: Peer) -> None:
 
 
 @trial(
+    "behaviour/subscribe/lookalikes",
+    "An id is what was sent: MESSAGE has it character by character, and none goes for another.",
+    level="MUST",
+    section="SUBSCRIBE / SUBSCRIBE id Header",
+    versions=SINCE_1_1,
+    covers=("1.1/message/subscription", "1.2/message/subscription"),
+    rests_on=statements("message/subscription", "subscribe/id-unique"),
+)
+def test_ids_that_look_alike(target: Target, peer: Peer) -> None:
+    """Subscribe with two ids that look alike, and again; each message has the id of its own."""
+    for ids in LOOKALIKES:
+        tell_apart(target, peer, *ids)
+    if takes(peer, "SUBSCRIBE", {"destination": target.queue(), "id": "long" * 50 + "."}):
+        tell_apart(target, peer, *LONG_LOOKALIKES)
+    else:
+        target.note("an id of 201 characters is more than the target takes")
+
+
+def tell_apart(target: Target, peer: Peer, *ids: str) -> None:
+    """Fail if one of some subscriptions at the same time goes for another."""
+    queues = {id: target.queue() for id in ids}
+    for id, queue in queues.items():
+        target.subscribe(peer, queue, id=id)
+    for id, queue in queues.items():
+        peer.send("SEND", {"destination": queue}, b"x")
+        got = peer.expect("MESSAGE").headers.get("subscription", "none")
+        assert got == id, f"the subscription {id!r} arrived as {got!r}"
+    for id, queue in queues.items():
+        unsubscribe(peer, queue, id)
+
+
+@trial(
     "behaviour/unsubscribe/one-of-two",
     "UNSUBSCRIBE ends the subscription whose id it has, and no other to the same destination.",
     level="MUST",
@@ -375,7 +417,7 @@ def test_unsubscribe_one_of_two(target: Target, peer: Peer) -> None:
             f"the target refuses two subscriptions to a topic: {error}"
         ) from None
     peer.call("UNSUBSCRIBE", {"id": "one"})
-    peer.call("SEND", {"destination": topic}, b"x")
+    target.connect().call("SEND", {"destination": topic}, b"x")
     ids = [
         frame.headers.get("subscription", "none")
         for frame in peer.gather_messages(1) + peer.collect(target.quiet_s)

@@ -181,6 +181,13 @@ def test_unusual_receipt_ids(target: Target, peer: Peer) -> None:
         "\u200b\u2028\ufeff",
         "null",
         "0",
+        "007",
+        "1.50",
+        "MiXed",
+        '"quoted"',
+        "100%41%20",
+        "a+b",
+        "<&amp;>",
     ]
     if target.version == "1.2":
         values.append("\r")

@@ -119,9 +119,15 @@ def test_redelivery_to_who_waits(target: Target, peer: Peer) -> None:
     rests_on=statements("message/user-headers", "message/body"),
 )
 def test_redelivered_content(target: Target, peer: Peer) -> None:
-    """Receive a message with user headers, cut the connection and receive it again, unchanged."""
-    sent = {"one": "1", "two": "two: \\ 2", "content-type": "text/x-stompkit"}
-    queue, [first] = receive(target, peer, 1, headers=sent)
+    """Receive a message with user headers, cut the connection and receive it again, unchanged.
+
+    Its body is no text: what of it was changed on the first way may not be changed once more.
+    """
+    sent = {"one": "1", "two": "two: \\ 2", "content-type": "application/x-stompkit"}
+    queue = target.queue()
+    target.connect().call("SEND", {"destination": queue, **sent}, b"\xff\xfe\xc3(\r\n\n")
+    target.subscribe(peer, queue, ack="client-individual")
+    first = peer.expect("MESSAGE")
     peer.reset()
     again = target.connect()
     target.subscribe(again, queue, ack="client-individual")
@@ -189,7 +195,7 @@ def test_redelivery_of_a_topics_message(target: Target, peer: Peer) -> None:
     """Receive from a topic, cut the connection, subscribe anew; record whether it comes again."""
     topic = target.topic()
     target.subscribe(peer, topic, ack="client")
-    peer.call("SEND", {"destination": topic}, b"x")
+    target.connect().call("SEND", {"destination": topic}, b"x")
     peer.expect("MESSAGE")
     peer.reset()
     left = target.leftovers(topic)

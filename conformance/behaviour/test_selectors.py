@@ -28,8 +28,9 @@ def need_selectors(target: Target) -> None:
         target.subscribe(peer, topic, headers={"selector": "colour = 'red'"})
     except FailedError as error:
         raise UnsupportedError(f"the target refuses a selector: {error}") from None
+    sender = target.connect()
     for colour in ("blue", "red"):
-        peer.send("SEND", {"destination": topic, "colour": colour}, colour.encode())
+        sender.send("SEND", {"destination": topic, "colour": colour}, colour.encode())
     if peer.expect("MESSAGE").body == b"blue":
         raise UnsupportedError("the target ignores selectors")
     peer.close()
@@ -47,9 +48,10 @@ def check(
         # What comes last shows that all before it has been dealt with.
         selector = f"({condition}) OR last = 'yes'"
         target.subscribe(peer, topic, id=condition, headers={"selector": selector})
+    sender = target.connect()
     for body, headers in messages.items():
-        peer.send("SEND", {"destination": topic, **headers}, body.encode())
-    peer.send("SEND", {"destination": topic, "last": "yes", "priority": "0"})
+        sender.send("SEND", {"destination": topic, **headers}, body.encode())
+    sender.send("SEND", {"destination": topic, "last": "yes", "priority": "0"})
     for condition, names in expected.items():
         peer.expect("MESSAGE", {"subscription": condition, "last": "yes"})
         taken = sorted(body.decode() for body in bodies_of(peer, condition))

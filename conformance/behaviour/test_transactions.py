@@ -2,7 +2,16 @@
 
 from stompkit.conformance import FailedError, Outcome, Peer, Target, trial
 from stompkit.conformance.requirements import statements
-from stompkit.conformance.scenarios import SINCE_1_1, answer, begin, bodies, send_all
+from stompkit.conformance.scenarios import (
+    LONG_LOOKALIKES,
+    LOOKALIKES,
+    SINCE_1_1,
+    answer,
+    begin,
+    bodies,
+    send_all,
+    takes,
+)
 
 SECTION = "BEGIN"
 #: How many messages, and how many transactions at a time, are tried at the most.
@@ -80,6 +89,42 @@ def test_capitals_in_names_of_transactions(target: Target, peer: Peer) -> None:
     peer.call("COMMIT", {"transaction": "tX"})
     arrived = bodies([*peer.expect_messages(1), *peer.collect(target.quiet_s)])
     assert arrived == [b"tX"], f"arrived: {arrived}"
+
+
+@trial(
+    "behaviour/transaction/lookalikes",
+    "Transactions whose names look alike are as many transactions.",
+    level="FACT",
+    section=SECTION,
+    versions=SINCE_1_1,
+    rests_on=statements("begin/id-binds"),
+)
+def test_names_of_transactions_that_look_alike(target: Target, peer: Peer) -> None:
+    """SEND in two transactions whose names look alike, COMMIT one and ABORT the other."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    begin(peer, "one", "two")  # there can be two
+    for name in ("one", "two"):
+        peer.call("ABORT", {"transaction": name})
+    for names in LOOKALIKES:
+        tell_apart(peer, queue, *names)
+    long = {"transaction": "long" * 50 + "."}
+    if takes(peer, "BEGIN", long):
+        peer.call("ABORT", long)
+        tell_apart(peer, queue, *LONG_LOOKALIKES)
+    else:
+        target.note("the name of a transaction may not have 201 characters")
+
+
+def tell_apart(peer: Peer, queue: str, one: str, two: str) -> None:
+    """Fail if one of two transactions at the same time goes for the other."""
+    for name, body in ((one, b"one"), (two, b"two")):
+        peer.call("BEGIN", {"transaction": name})
+        send(peer, queue, name, body)
+    peer.call("COMMIT", {"transaction": two})
+    arrived = peer.expect("MESSAGE").body
+    assert arrived == b"two", f"by COMMIT of {two!r} there came a message of {one!r}"
+    peer.call("ABORT", {"transaction": one})
 
 
 @trial(

@@ -112,8 +112,9 @@ def test_subscription_resumed(target: Target, cluster: Cluster) -> Halves:
         for kind, destination in destinations.items():
             target.subscribe(peer, destination, id=kind)
         sent = {destinations[kind]: f"{kind}, {when}".encode() for kind in destinations}
+        sender = target.connect()
         for destination, body in sent.items():
-            peer.call("SEND", {"destination": destination}, body)
+            sender.call("SEND", {"destination": destination}, body)
         came = await_messages(peer, sent.values())
         lost = [body for body in sent.values() if body not in came]
         assert not lost, f"sent to subscriptions {when} the fail-over, these did not come: {lost}"

@@ -187,7 +187,7 @@ def test_connections(target: Target) -> None:
     """Open ever more sessions, up to 500, and keep them; the first of them still works."""
     bystander = Bystander(target)
     until = time.monotonic() + SEARCH_S
-    found = Limit(1)
+    found = Limit(Bystander.CONNECTIONS)
     while found.refused is None and found.most < MOST_CONNECTIONS:
         found.note(found.most + 1, one_more(target))
         if time.monotonic() > until:

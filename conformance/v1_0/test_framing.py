@@ -276,6 +276,8 @@ def test_no_body_where_none_may_be(target: Target) -> None:
     # The suite's decoder drops such a body, as receivers in the field do: look at the octets.
     events = target.recorder.events
     octets = "".join(event.text for event in events if event.direction == "<")
+    if target.version == "1.2":
+        octets = octets.replace("\\x0d\n", "\n")
     bodies = re.findall(r"(?m)(?:^|\^@)(?:CONNECTED|RECEIPT)\n(?:.+\n)*\n(?!\^@).*", octets)
     assert not bodies, f"a frame with a body: {bodies[0]!r}"
 

@@ -89,7 +89,7 @@ def test_ids_belong_to_a_connection(target: Target) -> None:
     peers = [target.connect(), target.connect()]
     for each in peers:
         target.subscribe(each, topic, id="same")
-    peers[0].send("SEND", {"destination": topic}, b"x")
+    target.connect().send("SEND", {"destination": topic}, b"x")
     for each in peers:
         got = each.expect("MESSAGE").headers.get("subscription")
         assert got == "same", f"subscription is {got}"

@@ -181,7 +181,7 @@ def test_nack_in_a_transaction(target: Target, peer: Peer) -> None:
     says no more than that of an ACK. A target without NACK fails nack/opposite-of-ack.
     """
     _, messages = received(target, peer, "client-individual", 2)
-    refuse(target, peer, messages[1])
+    refuse(target, peer, messages[0])
     begin(peer, "t")
-    peer.acknowledge(messages[0], command="NACK", transaction="t")
+    peer.acknowledge(messages[1], command="NACK", transaction="t")
     peer.call("COMMIT", {"transaction": "t"})

@@ -48,23 +48,29 @@ _PAUSE_S: Final = 0.1
 
 
 class Bystander:
-    """A well-behaved client, whose session was opened before the harmful ones."""
+    """A well-behaved client, whose sessions were opened before the harmful ones.
+
+    One of them sends what the other one receives: a server may leave out the sender of a message.
+    """
+
+    #: Number of its connections.
+    CONNECTIONS: Final = 2
 
     def __init__(self, target: Target) -> None:
-        """Open the session, with subscriptions to a new queue and a new topic."""
+        """Open the sessions, with subscriptions to a new queue and a new topic."""
         self._destinations = target.queue(), target.topic()
-        self._peer = target.connect()
+        self._peer, self._sender = target.connect(), target.connect()
         self._sent = 0
         for destination, name in zip(self._destinations, ("queue", "topic"), strict=True):
             target.subscribe(self._peer, destination, id=name)
 
     def check(self, trouble: str) -> None:
-        """Send messages to itself; raises :class:`FailedError` if they do not come back."""
+        """Send messages to itself; raises :class:`FailedError` if they do not come."""
         for destination in self._destinations:
             self._sent += 1
             body = b"bystander %d" % self._sent
-            self._peer.send("SEND", {"destination": destination}, body)
             try:
+                self._sender.send("SEND", {"destination": destination}, body)
                 while self._peer.expect("MESSAGE").body != body:
                     pass
             except FailedError as error:

@@ -12,6 +12,8 @@ from stompkit.conformance.wire.octets import header
 from stompkit.frames import Frame, Version
 
 __all__ = [
+    "LONG_LOOKALIKES",
+    "LOOKALIKES",
     "SINCE_1_1",
     "AckMode",
     "answer",
@@ -37,6 +39,15 @@ __all__ = [
 
 #: The versions with NACK, in which an ACK identifies a delivery and not only a message.
 SINCE_1_1: Final[tuple[Version, ...]] = ("1.1", "1.2")
+
+#: Pairs of names of which a server or its library may take one for the other. No name is in two of
+#: them: it is disputed whether one that has ended can be used again.
+LOOKALIKES: Final = (
+    *(("1", "01"), ("2", "2.0"), ("a", " a"), ("b", "b "), ("c", "c\t"), ("d", "d\n")),
+    *(("e", '"e"'), ("f", "%66"), ("g h", "g+h"), ("\u00e9", "e\u0301"), ("i&j", "i&amp;j")),
+)
+#: A pair of the same kind that a server may refuse, since it may limit the length of a header.
+LONG_LOOKALIKES: Final = ("x" * 200 + "1", "x" * 200 + "2")
 
 AckMode = Literal["auto", "client", "client-individual"]
 

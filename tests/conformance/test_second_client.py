@@ -25,7 +25,7 @@ from tests.conformance.command import read_report
 from tests.conformance.conftest import Suite
 from tests.conformance.minimal_client import thread_launcher
 from tests.conformance.second_client.client import Client
-from tests.conformance.second_client.findings import FOUND, PERMITTED
+from tests.conformance.second_client.findings import FOUND, NOT_JUDGED, PERMITTED
 from tests.conformance.second_client.switches import DEVIATIONS, LIBERTIES
 
 Runs = dict[str, Future[dict[str, str]]]
@@ -75,9 +75,13 @@ def verdicts(switch: str, wanted: dict[str, tuple[Verdict, ...]]) -> dict[str, s
 
 def deviation(switch: str, ids: Iterable[str]) -> dict[str, str]:
     """Return differences from the table, among cases on a client that violates a statement."""
-    bad = selected(FOUND[switch])
+    bad, unknown = selected(FOUND[switch]), selected(NOT_JUDGED.get(switch, ()))
     good = (Verdict.OK, Verdict.INFORMATIONAL)
-    return verdicts(switch, {id: BAD if id in bad else good for id in ids})
+    wanted: dict[str, tuple[Verdict, ...]] = {
+        id: BAD if id in bad else (*good, Verdict.UNSUPPORTED) if id in unknown else good
+        for id in ids
+    }
+    return verdicts(switch, wanted)
 
 
 def liberty(switch: str, ids: Iterable[str]) -> dict[str, str]:

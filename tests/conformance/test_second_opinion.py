@@ -16,7 +16,8 @@ from stompkit.conformance.address import Address
 from stompkit.conformance.run.runner import Selection, run
 from stompkit.conformance.target import probe
 from stompkit.conformance.verdict import Verdict
-from tests.conformance.second_server.findings import FOUND, PERMITTED, PROFILES
+from tests.conformance.second_server.findings import FOUND
+from tests.conformance.second_server.permitted import PERMITTED, PROFILES
 from tests.conformance.second_server.sockets import listening
 from tests.conformance.second_server.switches import DEVIATIONS, LIBERTIES
 from tests.conformance.test_broken_rules import CONTROL

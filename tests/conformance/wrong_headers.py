@@ -113,7 +113,7 @@ class ReadsLatin1(Fault):
 class Trims(Fault):
     """Strips spaces from values."""
 
-    found_by = ("client/header/spaces",)
+    found_by = ("client/1.[12]/ack/escapes", "client/header/spaces")
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
         """Strip all values."""

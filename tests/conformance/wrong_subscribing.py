@@ -70,7 +70,7 @@ class UnsubscribesAnother(Fault):
 class AcknowledgesTheFirst(Fault):
     """Acknowledges the first message every time."""
 
-    found_by = ("client/1.?/ack/names-message",)
+    found_by = ("client/1.?/ack/escapes", "client/1.?/ack/names-message")
     first: Headers | None = None
 
     def names(self, headers: dict[str, str]) -> Headers:

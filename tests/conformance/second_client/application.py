@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import html
+import re
 import time
 from typing import Final
 
@@ -72,6 +74,11 @@ class Application:
             return body.replace(b"\r\n", b"\n")
         if self.has("damages bodies that are not UTF-8"):
             return body.decode("utf-8", "replace").encode()
+        if self.has("unescapes bodies"):
+            sequences = {rb"\n": b"\n", rb"\c": b":", rb"\\": b"\\"}
+            return re.sub(rb"\\[nc\\]", lambda found: sequences[found[0]], body)
+        if self.has("changes markup in bodies"):
+            return html.unescape(body.decode("latin-1")).encode("latin-1", "replace")
         if self.has("drops byte order marks"):
             return body.removeprefix(b"\xef\xbb\xbf")
         charset = types.get(b"content-type", b"").partition(b"charset=")[2].decode()
@@ -110,6 +117,7 @@ class Application:
             return
         if self.has("acknowledges the newest message"):
             headers = self.stream.newest
+        headers = {name: self.renamed(value) for name, value in headers.items()}
         version = self.session.version
         if version == b"1.2" and not self.has("acknowledges by message-id on 1.2"):
             is_other = self.has("names the ack of MESSAGE ack")
@@ -127,6 +135,14 @@ class Application:
                 id = next(iter(self.session.subscriptions))
             named.append((b"subscription", id))
         self.session.ask(command, [*named, *self.transaction_is_over])
+
+    def renamed(self, value: bytes) -> bytes:
+        """Return a name of a message as some switches change it."""
+        if self.has("trims what it acknowledges"):
+            return value.strip(b" ")
+        if self.has("normalises numbers that it acknowledges") and value.isdigit():
+            return b"%d" % int(value)
+        return value
 
     # The end.
 

@@ -21,6 +21,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/1.0/negotiation/no-version",
         "client/1.1/ack/names-subscription",
         "client/1.2/frame/mixed-line-ends",
+        "client/1.?/ack/escapes",
         "client/1.?/ack/names-message",
         "client/1.[12]/frame/grammar",
         "client/ack/each-message",
@@ -43,6 +44,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/1.2/frame/crlf",
         "client/body/unchanged",
     ),
+    "changes markup in bodies": ("client/body/unchanged",),
     "closes without DISCONNECT": (
         "client/1.?/frame/grammar",
         "client/disconnect/closed-instead",
@@ -68,6 +70,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/body/large",
     ),
     "decides by the first line end": ("client/1.2/frame/mixed-line-ends",),
+    "decodes percent signs in headers": ("client/header/values",),
     "disconnects without receipt": ("client/disconnect/waits-for-receipt",),
     "does not escape": (
         "client/1.0/header/line-end",
@@ -87,6 +90,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     "drops byte order marks": ("client/body/unchanged",),
     "drops empty values": ("client/header/empty",),
     "drops names with blanks": ("client/header/blanks-in-names",),
+    "drops quotes around headers": ("client/header/values",),
     "drops the twenty-first header": ("client/header/many",),
     "ends bodies at the end of a packet": ("client/connection/truncated",),
     "ends well after ERROR": (
@@ -175,6 +179,8 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/1.0/connected/no-headers",
         "client/connected/bare",
     ),
+    "normalises numbers in headers": ("client/header/values",),
+    "normalises numbers that it acknowledges": ("client/1.?/ack/escapes",),
     "offers versions in falling order": ("client/negotiation/accept-version-format",),
     "reads CONNECTED in one piece": ("client/connected/in-pieces",),
     "replaces tabs in values": ("client/header/blanks-inside",),
@@ -212,10 +218,15 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/1.1/ack/names-message",
         "client/1.1/ack/names-subscription",
         "client/1.1/escape/carriage-return",
+        "client/1.1/escape/reads",
         "client/1.1/frame/grammar",
         "client/1.1/header/carriage-return",
         "client/1.1/header/carriage-return-last",
         "client/1.1/nack/names-message",
+    ),
+    "strips line ends around values": (
+        "client/1.?/escape/reads",
+        "client/1.1/header/carriage-return-last",
     ),
     "strips line feeds at the end of bodies": (
         "client/body/unchanged",
@@ -251,8 +262,13 @@ FOUND: dict[str, tuple[str, ...]] = {
     "takes only whole frames for signs of life": ("client/heartbeat/slow-frame",),
     "takes receipts by their beginning": ("client/disconnect/waits-for-receipt",),
     "takes the last of repeated headers": ("client/header/repeated",),
-    "trims values": ("client/header/spaces",),
+    "trims values": (
+        "client/1.[12]/ack/escapes",
+        "client/header/spaces",
+    ),
+    "trims what it acknowledges": ("client/1.[12]/ack/escapes",),
     "unescapes CONNECTED": ("client/connected/unescaped",),
+    "unescapes bodies": ("client/body/unchanged",),
     "unescapes lines before it splits them": ("client/escape/names",),
     "unescapes on 1.0": (
         "client/1.0/ack/escapes",
@@ -280,6 +296,7 @@ PERMITTED: dict[str, tuple[tuple[str, ...], Verdict]] = {
         Verdict.OK,
     ),
     "beats by CR LF on 1.2": (("client/heartbeat/*",), Verdict.OK),
+    "begins with STOMP": (("client/connect/uses-connect",), Verdict.NON_STRICT),
     "beats five times as often": (("client/heartbeat/*",), Verdict.OK),
     "ends each frame with a line end": (
         ("client/1.?/frame/grammar", "client/heartbeat/none-wanted", "client/body/nul"),
@@ -289,7 +306,9 @@ PERMITTED: dict[str, tuple[tuple[str, ...], Verdict]] = {
         ("client/heartbeat/*", "client/1.1/heartbeat/*"),
         Verdict.UNSUPPORTED,
     ),
+    "names the destination in UNSUBSCRIBE as well": (("client/1.?/unsubscribe/*",), Verdict.OK),
     "offers no 1.0": (("client/1.0/*",), Verdict.UNSUPPORTED),
+    "offers only the newest version": (("client/1.[01]/*",), Verdict.UNSUPPORTED),
     "refuses lines of more than 512 octets": (("client/header/long",), Verdict.UNSUPPORTED),
     "refuses more than 16 headers": (("client/header/many",), Verdict.UNSUPPORTED),
     "repeats headers": (
@@ -306,16 +325,39 @@ PERMITTED: dict[str, tuple[tuple[str, ...], Verdict]] = {
         Verdict.INFORMATIONAL,
     ),
     "trims values on 1.0": (("client/1.0/*", "client/header/spaces"), Verdict.OK),
+    "uses unusual ids": (
+        ("client/1.?/ack/*", "client/1.?/unsubscribe/*", "client/subscribe/*", "client/receipt/*"),
+        Verdict.OK,
+    ),
     "waits for each receipt": (
         ("client/message/before-receipt", "client/frame/many-at-once", "client/transaction/*"),
         Verdict.OK,
     ),
+    "wants heart-beats and sends none": (
+        (
+            "client/1.1/heartbeat/line-feed",
+            "client/heartbeat/both-ways",
+            "client/heartbeat/each-direction",
+            "client/heartbeat/in-time",
+            "client/heartbeat/sends",
+        ),
+        Verdict.UNSUPPORTED,
+    ),
     "writes in small pieces": (
         ("client/1.?/frame/grammar", "client/body/unchanged", "client/header/utf8"),
+        Verdict.OK,
+    ),
+    "writes line ends before each frame": (
+        ("client/1.?/frame/grammar", "client/heartbeat/none-wanted", "client/body/nul"),
         Verdict.OK,
     ),
     "writes CR LF on 1.2": (
         ("client/1.2/*", "client/header/*", "client/escape/*", "client/body/nul"),
         Verdict.OK,
     ),
+}
+#: Cases that a deviation makes UNSUPPORTED, by the switch.
+NOT_JUDGED = {
+    # The other cases about heart-beats cannot know what it promises.
+    "writes heart-beat with decimals": ("client/heartbeat/*", "client/1.1/heartbeat/*"),
 }

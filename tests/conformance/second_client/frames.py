@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from urllib.parse import unquote_to_bytes
 
 from tests.conformance.second_client.escapes import Lost, escape, unescape
 from tests.conformance.second_client.switches import Switch
@@ -99,9 +100,9 @@ class Codec:
             value = self._unescape(value)
         if self.has("lowers header names"):
             name = name.lower()
-        return name, self._changed(value)
+        return name, self._changed(name, value)
 
-    def _changed(self, value: bytes) -> bytes:
+    def _changed(self, name: bytes, value: bytes) -> bytes:
         """Return a value as some switches change it."""
         if self.has("trims values"):
             return value.strip(b" ")
@@ -111,6 +112,15 @@ class Codec:
             return value.replace(b"\t", b" ")
         if self.has("cuts values at 255"):
             return value[:255]
+        if self.has("strips line ends around values"):
+            return value.strip(b"\r\n")
+        if self.has("decodes percent signs in headers"):
+            return unquote_to_bytes(value)
+        if self.has("drops quotes around headers"):
+            return re.sub(rb'^"(.*)"$', rb"\1", value)
+        is_number = name.startswith(b"x-") and re.fullmatch(rb"[0-9]{1,9}(\.[0-9]+)?", value)
+        if is_number and self.has("normalises numbers in headers"):
+            return b"%g" % float(value)
         if self.has("combines accents in headers"):
             return unicodedata.normalize("NFC", value.decode()).encode()
         return value
@@ -157,7 +167,8 @@ class Codec:
         is_cr = self.version == b"1.2" and self.has("writes CR LF on 1.2")
         head = (b"\r\n" if is_cr else b"\n").join([*lines, b"", b""])
         tail = b"\n" if self.has("ends each frame with a line end") else b""
-        return head + body + b"\0" + tail
+        start = b"\n\n" if self.has("writes line ends before each frame") and self.version else b""
+        return start + head + body + b"\0" + tail
 
     def _writes_length(self, command: bytes) -> bool:
         """Return True if a frame has content-length."""
@@ -170,7 +181,8 @@ class Codec:
         if self.has("lowers destinations") and name == b"destination":
             value = value.lower()
         is_raw = name == b"destination" and self.has("does not escape destinations")
-        if not is_raw and (command != b"CONNECT" or self.has("escapes CONNECT")):
+        is_opening = command in (b"CONNECT", b"STOMP")
+        if not is_raw and (not is_opening or self.has("escapes CONNECT")):
             name, value = self._escape(name), self._escape(value)
             value = self._escape(value) if self.has("escapes twice") else value
         if self.has("lowers header names that it writes"):

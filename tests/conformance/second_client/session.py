@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tests.conformance.second_client.escapes import Lost
@@ -41,7 +41,8 @@ class Session:
 
     def connect(self, host: bytes) -> None:
         """Send CONNECT, and wait for CONNECTED."""
-        self.stream.send(b"CONNECT", self.offer(host))
+        command = b"STOMP" if self.has("begins with STOMP") else b"CONNECT"
+        self.stream.send(command, self.offer(host))
         if self.has("does not wait for CONNECTED"):
             self.subscriptions[b"s0"] = _IN
             own = [(b"destination", _IN), (b"id", b"s0"), (b"ack", b"client-individual")]
@@ -63,7 +64,11 @@ class Session:
 
     def offer(self, host: bytes) -> Pairs:
         """Return the headers of CONNECT."""
-        versions = _VERSIONS[1:] if self.has("offers no 1.0") else _VERSIONS
+        versions: Sequence[bytes] = _VERSIONS
+        if self.has("offers no 1.0"):
+            versions = _VERSIONS[1:]
+        if self.has("offers only the newest version"):
+            versions = _VERSIONS[-1:]
         if self.has("offers versions in falling order"):
             versions = versions[::-1]
         comma = b", " if self.has("separates versions by blanks") else b","
@@ -74,7 +79,8 @@ class Session:
         if not self.has("has no heart-beats"):
             beat = b"%d" % _BEAT_MS
             beat += b".0" if self.has("writes heart-beat with decimals") else b""
-            headers.append((b"heart-beat", beat + b"," + beat))
+            own = b"0" if self.has("wants heart-beats and sends none") else beat
+            headers.append((b"heart-beat", own + b"," + beat))
         if self.has("asks for a receipt of CONNECT"):
             headers.append((b"receipt", b"connect"))
         return headers
@@ -89,6 +95,8 @@ class Session:
             can, wants = wants, can
         if self.has("has no heart-beats"):
             can = wants = 0
+        if self.has("wants heart-beats and sends none"):
+            wants = 0
         if self.has("has one interval for both directions"):
             can = wants = max(can, wants)
         if wants and not self.has("sends no heart-beats"):
@@ -104,6 +112,8 @@ class Session:
         id = b"s%d" % len(self.subscriptions)
         if self.has("makes ids of destinations"):
             id = destination
+        if self.has("uses unusual ids"):
+            id = b" %b:\\ " % id if self.version != b"1.0" else id + b":"
         self.subscriptions[id] = destination
         mode = b"client-individual"
         if self.version == b"1.0" and not self.has("wants client-individual on 1.0"):
@@ -122,14 +132,19 @@ class Session:
             named = (b"destination", destination)
         if self.version == b"1.0" and self.has("subscribes without id on 1.0"):
             named = (b"destination", destination)
+        names = [named]
+        if self.has("names the destination in UNSUBSCRIBE as well"):
+            names.append((b"destination", destination))
         for _ in range(2 if self.has("unsubscribes twice") else 1):
-            self.ask(b"UNSUBSCRIBE", [named])
+            self.ask(b"UNSUBSCRIBE", names)
 
     # Receipts.
 
     def ask(self, command: bytes, headers: Pairs, body: bytes = b"") -> bytes:
         """Send a frame with a receipt; return the receipt."""
         receipt = b"r%d" % next(self.numbers)
+        if self.has("uses unusual ids"):
+            receipt = b" %b:\\ " % receipt if self.version != b"1.0" else receipt + b":"
         asks = not self.has("asks for no receipts but that of DISCONNECT")
         if asks or command == b"DISCONNECT":
             headers = [*headers, (b"receipt", receipt)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
-from tests.conformance.second_server.destinations import Destinations, Subscription
+from tests.conformance.second_server.destinations import Destinations, Message, Subscription
 from tests.conformance.second_server.escapes import Refusal
 from tests.conformance.second_server.frames import Codec, Headers, Pairs
-from tests.conformance.second_server.sending import message_of
+from tests.conformance.second_server.sending import changed_receipt, message_of
 
 
 class Session:
@@ -24,7 +25,7 @@ class Session:
         self.switch, self.has = codec.switch, codec.has
         self.is_over = False
         self.subscriptions: dict[bytes, Subscription] = {}
-        self.transactions: dict[bytes, list[Callable[[], None]]] = {}
+        self.transactions: dict[bytes, list[Callable[[], object]]] = {}
         #: First destination of each id, for one of the switches.
         self.former: Headers = {}
 
@@ -37,6 +38,13 @@ class Session:
         """Send a frame."""
         if not self.is_over:
             self.write(self.codec.encode(command, headers, body))
+
+    def refuse(self, reason: str, receipt: bytes = b"") -> None:
+        """Send ERROR."""
+        body = reason.encode()
+        headers = [(b"message", b"refused"), (b"content-type", b"text/plain")]
+        headers += [(b"receipt-id", receipt)] if receipt else []
+        self.say(b"ERROR", [*headers, (b"content-length", b"%d" % len(body))], body)
 
     def execute(self, command: bytes, headers: Headers, body: bytes) -> None:
         """Execute a frame, and send the requested RECEIPT."""
@@ -56,8 +64,7 @@ class Session:
     def answer(self, headers: Headers) -> None:
         """Send the requested RECEIPT."""
         if (receipt := headers.get(b"receipt")) is not None:
-            if self.has("lowers receipts"):
-                receipt = receipt.lower()
+            receipt = changed_receipt(receipt, self.switch)
             for _ in range(2 if self.has("sends each receipt twice") else 1):
                 self.say(b"RECEIPT", [(b"receipt-id", receipt)])
 
@@ -77,11 +84,14 @@ class Session:
         """Handle a SEND."""
         message = message_of(self.place(headers), headers, body, self.switch)
         if message is not None:
-            self.do(headers, lambda: self.destinations.publish(message))
+            self.do(headers, lambda: self.destinations.publish(message, self))
 
     def place(self, headers: Headers) -> bytes:
         """Return the destination of SEND or SUBSCRIBE."""
         destination = self.need(headers, b"destination")
+        is_usual = re.fullmatch(rb"[\w/.-]+", destination)
+        if not is_usual and self.has("refuses unusual destinations"):
+            raise Refusal("the name of the destination has other signs than letters and digits")
         return destination.lower() if self.has("lowers destinations") else destination
 
     def need(self, headers: Headers, name: bytes) -> bytes:
@@ -109,6 +119,9 @@ class Session:
         id = self.subscription_id(id)
         if id in self.subscriptions:
             raise Refusal("there is a subscription with this id")
+        here = [each for each in self.subscriptions.values() if each.destination == destination]
+        if here and self.has("takes one subscription to a destination"):
+            raise Refusal("there is a subscription to this destination")
         subscription = Subscription(self, id, destination, mode)
         self.subscriptions[id] = subscription
         if self.has("keeps the destination of an id that is used again"):
@@ -138,12 +151,30 @@ class Session:
 
     def subscription_id(self, id: bytes) -> bytes:
         """Return the id by which a subscription is known."""
-        return id.lower() if self.has("ignores the case of subscription ids") else id
+        if self.has("ignores the case of subscription ids"):
+            return id.lower()
+        if self.has("trims ids"):
+            return id.strip(b" ")
+        if self.has("cuts ids at 64"):
+            return id[:64]
+        if self.has("normalises numbers in ids") and id.isdigit():
+            return b"%d" % int(id)
+        return id
 
     # Acknowledgements.
 
     def ack(self, headers: Headers, body: bytes) -> None:
-        """Settle a message, or all messages up to it; NACK discards them."""
+        """Acknowledge a message, or all messages up to it."""
+        self.answer_message(headers, self.settle)
+
+    def nack(self, headers: Headers, body: bytes) -> None:
+        """Refuse a message, or all messages up to it."""
+        self.answer_message(headers, self.give_back)
+
+    def answer_message(
+        self, headers: Headers, action: Callable[[Subscription, bytes], object]
+    ) -> None:
+        """Run the action of ACK or NACK."""
         id = self.need(headers, b"id" if self.version == b"1.2" else b"message-id")
         name = None
         if self.version == b"1.1":
@@ -151,9 +182,9 @@ class Session:
         holder = self.holder(id, name)
         if self.has("acknowledges outside of transactions"):
             self.transaction(headers[b"transaction"]) if b"transaction" in headers else None
-            self.settle(holder, id)
+            action(holder, id)
         else:
-            self.do(headers, lambda: self.settle(holder, id))
+            self.do(headers, lambda: action(holder, id))
 
     def holder(self, id: bytes, name: bytes | None) -> Subscription:
         """Return the subscription that has delivered an unacknowledged message."""
@@ -166,48 +197,70 @@ class Session:
             raise Refusal("no such message")
         return holding[0]
 
-    def settle(self, holder: Subscription, id: bytes) -> None:
-        """Forget a message, and in cumulative mode those before it."""
+    def give_back(self, holder: Subscription, id: bytes) -> None:
+        """Forget messages as :meth:`settle`, or deliver them again."""
+        messages = self.settle(holder, id)
+        if self.has("redelivers what is refused"):
+            self.destinations.give_back(holder, messages)
+
+    def settle(self, holder: Subscription, id: bytes) -> list[Message]:
+        """Forget a message, and in cumulative mode those before it; return them."""
         covered = list(holder.pending)
-        if holder.mode == b"client" and not self.has("takes client for client-individual"):
+        is_cumulative = holder.mode == b"client"
+        if self.has("takes client for client-individual"):
+            is_cumulative = False
+        if self.version == b"1.0" and self.has("acknowledges one by one on 1.0"):
+            is_cumulative = False
+        if is_cumulative:
             covered = covered[: covered.index(id) + 1] if id in covered else []
         else:
-            covered = [id]
-        for each in covered:
-            holder.pending.pop(each, None)
+            covered = [id] if id in covered else []
+        messages = [holder.pending.pop(each) for each in covered]
         everywhere = "acknowledges in all subscriptions of a connection"
         if holder.mode == b"client" and self.has(everywhere):
             for other in self.subscriptions.values():
                 for each in [each for each in other.pending if int(each[1:]) < int(id[1:])]:
                     del other.pending[each]
+        self.destinations.feed(holder.destination)
+        return messages
 
     # Transactions.
 
-    def do(self, headers: Headers, action: Callable[[], None]) -> None:
+    def do(self, headers: Headers, action: Callable[[], object]) -> None:
         """Run an action immediately, or at COMMIT of the transaction in the headers."""
         if (name := headers.get(b"transaction")) is None:
             action()
         else:
             self.transaction(name).append(action)
 
-    def transaction(self, name: bytes) -> list[Callable[[], None]]:
+    def transaction(self, name: bytes) -> list[Callable[[], object]]:
         """Return the actions of a transaction."""
-        if self.has("ignores the case of transactions"):
-            name = name.lower()
+        name = self.transaction_name(name)
         if name not in self.transactions:
             raise Refusal("no such transaction")
         return self.transactions[name]
 
     def begin(self, headers: Headers, body: bytes) -> None:
         """Begin a transaction."""
-        name = self.need(headers, b"transaction")
-        if self.has("ignores the case of transactions"):
-            self.transactions.setdefault(name.lower(), [])
+        given = self.need(headers, b"transaction")
+        name = self.transaction_name(given)
+        if name != given:
+            self.transactions.setdefault(name, [])
             return
         is_known = name in self.transactions and not self.has("takes BEGIN twice")
         if is_known or self.is_taken(name):
             raise Refusal("there is such a transaction")
         self.transactions[name] = []
+
+    def transaction_name(self, name: bytes) -> bytes:
+        """Return the name by which a transaction is known."""
+        if self.has("ignores the case of transactions"):
+            return name.lower()
+        if self.has("trims transactions"):
+            return name.strip(b" ")
+        if self.has("cuts transactions at 32"):
+            return name[:32]
+        return name
 
     def is_taken(self, name: bytes) -> bool:
         """Return True if a name is used in any session; else reserve it. For one switch only."""
@@ -230,7 +283,7 @@ class Session:
             for action in actions[-1:]:
                 action()
 
-    def ended(self, name: bytes) -> list[Callable[[], None]]:
+    def ended(self, name: bytes) -> list[Callable[[], object]]:
         """Return the actions of a transaction, which ends."""
         actions = self.transaction(name)
         self.transactions = {
@@ -251,7 +304,7 @@ class Session:
         b"SUBSCRIBE": subscribe,
         b"UNSUBSCRIBE": unsubscribe,
         b"ACK": ack,
-        b"NACK": ack,
+        b"NACK": nack,
         b"BEGIN": begin,
         b"COMMIT": commit,
         b"ABORT": abort,

@@ -6,14 +6,12 @@ import re
 from dataclasses import dataclass
 
 from tests.conformance.second_server.escapes import Refusal
-from tests.conformance.second_server.frames import Headers
+from tests.conformance.second_server.frames import Headers, Pairs
 from tests.conformance.second_server.switches import Switch
 
 _VERSIONS = (b"1.0", b"1.1", b"1.2")
 #: Interval in seconds of heart-beats that the server offers and wants.
 _BEAT_S = 0.2
-#: The header that says so.
-OWN_BEATS = b"%d,%d" % (_BEAT_S * 1000, _BEAT_S * 1000)
 
 
 @dataclass
@@ -40,6 +38,8 @@ def agree(headers: Headers, switch: Switch) -> Agreement:
     if has("swaps the numbers of heart-beat"):
         can, wants = wants, can
     send_s = receive_s = 0.0
+    if has("has no heart-beats") or has("says only the version in CONNECTED"):
+        can = wants = 0
     if not wants and has("beats though nobody asks"):
         send_s = 1.0
     if wants:
@@ -48,6 +48,18 @@ def agree(headers: Headers, switch: Switch) -> Agreement:
         is_hasty = has("expects beats sooner than agreed")
         receive_s = (_BEAT_S if is_hasty else max(_BEAT_S, can / 1000)) * 3
     return Agreement(version, send_s, receive_s)
+
+
+def connected(version: bytes, session: bytes, switch: Switch) -> Pairs:
+    """Return the headers of CONNECTED."""
+    beat = 0 if switch.has("has no heart-beats") else _BEAT_S * 1000
+    headers = [(b"version", version)]
+    # STOMP 1.0 requires the session.
+    if version == b"1.0" or not switch.has("says only the version in CONNECTED"):
+        headers.append((b"session", session))
+    if not switch.has("says only the version in CONNECTED"):
+        headers += [(b"server", b"second/1"), (b"heart-beat", b"%d,%d" % (beat, beat))]
+    return headers
 
 
 def _version(accept_version: bytes, switch: Switch) -> bytes:

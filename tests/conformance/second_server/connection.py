@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from tests.conformance.second_server.commands import Session
-from tests.conformance.second_server.connecting import OWN_BEATS, agree
+from tests.conformance.second_server.connecting import agree, connected
 from tests.conformance.second_server.destinations import Destinations
 from tests.conformance.second_server.escapes import Refusal
 from tests.conformance.second_server.frames import Codec, Headers
@@ -116,7 +116,13 @@ class Connection(asyncio.Protocol):
         if not self.codec.version or kind in (b"CONNECT", b"STOMP"):
             self.connect(kind, headers)
             return
-        self.session.execute(kind, headers, body)
+        try:
+            self.session.execute(kind, headers, body)
+        except Refusal as error:
+            is_mild = self.has("stays open after ERROR on 1.0") and self.codec.version == b"1.0"
+            if not is_mild:
+                raise
+            self.session.refuse(str(error), headers.get(b"receipt", b""))
         if kind == b"DISCONNECT" and not self.has("stays after DISCONNECT"):
             self.end()
 
@@ -125,9 +131,8 @@ class Connection(asyncio.Protocol):
         if self.codec.version or command not in (b"CONNECT", b"STOMP"):
             raise Refusal("a session begins with CONNECT, and has one")
         agreed = agree(headers, self.server.switch)
-        answer = [(b"version", agreed.version)]
-        answer += [(b"session", next(self.server.destinations.names))]
-        answer += [(b"server", b"second/1"), (b"heart-beat", OWN_BEATS)]
+        name = next(self.server.destinations.names)
+        answer = connected(agreed.version, name, self.server.switch)
         self.session.say(b"CONNECTED", answer)
         self.codec.version = agreed.version
         if agreed.send_s:
@@ -163,10 +168,7 @@ class Connection(asyncio.Protocol):
         if self.has("ends without ERROR"):
             self.end()
             return
-        body = reason.encode()
-        headers = [(b"message", b"refused"), (b"content-type", b"text/plain")]
-        headers += [(b"receipt-id", receipt)] if receipt else []
-        self.session.say(b"ERROR", [*headers, (b"content-length", b"%d" % len(body))], body)
+        self.session.refuse(reason, receipt)
         if not self.has("goes on after ERROR"):
             self.end()
 

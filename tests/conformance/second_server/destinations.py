@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tests.conformance.second_server.frames import Headers, Pairs
@@ -59,20 +59,40 @@ class Destinations:
         self._queues: dict[bytes, deque[Message]] = {}
         self._subscribers: dict[bytes, deque[Subscription]] = {}
 
-    def publish(self, message: Message) -> None:
+    def publish(self, message: Message, sender: Receiver) -> None:
         """Deliver a message, or put it into a queue."""
         if message.destination.startswith(b"/topic/"):
-            served: list[Receiver] = []
-            for subscription in self._subscribers.get(message.destination, ()):
-                is_one = self.has("delivers to one subscription of a connection")
-                if not is_one or subscription.session not in served:
-                    self._deliver(subscription, message)
-                served.append(subscription.session)
-            if not served and self.has("keeps messages of topics for later subscribers"):
-                self._queues.setdefault(message.destination, deque()).append(message)
+            self._publish_to_topic(message, sender)
             return
+        if not self._subscribers.get(message.destination):
+            message = self._changed_to_wait(message)
         self._queues.setdefault(message.destination, deque()).append(message)
-        self._feed(message.destination)
+        self.feed(message.destination)
+
+    def _publish_to_topic(self, message: Message, sender: Receiver) -> None:
+        """Deliver a message to all subscribers."""
+        if self.has("drops user headers of topics"):
+            message = replace(message, headers={})
+        if self.has("changes CR LF in bodies of topics"):
+            message = replace(message, body=message.body.replace(b"\r\n", b"\n"))
+        served: list[Receiver] = []
+        for subscription in self._subscribers.get(message.destination, ()):
+            to = subscription.session
+            is_served = to in served and self.has("delivers to one subscription of a connection")
+            is_own = to is sender and self.has("keeps messages to topics from their sender")
+            if not is_served and not is_own:
+                self._deliver(subscription, message)
+            served.append(to)
+        if not served and self.has("keeps messages of topics for later subscribers"):
+            self._queues.setdefault(message.destination, deque()).append(message)
+
+    def _changed_to_wait(self, message: Message) -> Message:
+        """Return a message that waits in a queue as some switches change it."""
+        if self.has("damages bodies that wait"):
+            return replace(message, body=message.body.decode("utf-8", "replace").encode())
+        if self.has("lowers header names of messages that wait"):
+            return replace(message, headers={n.lower(): v for n, v in message.headers.items()})
+        return message
 
     def add(self, subscription: Subscription) -> None:
         """Add a subscription, and start delivery."""
@@ -81,7 +101,7 @@ class Destinations:
         if waiting and self.has("delivers at most a hundred waiting messages"):
             while len(waiting) > 100:
                 waiting.pop()
-        self._feed(subscription.destination)
+        self.feed(subscription.destination)
 
     def remove(self, subscription: Subscription) -> None:
         """Remove a subscription, and requeue its unacknowledged messages in order."""
@@ -89,23 +109,42 @@ class Destinations:
         self._subscribers[here].remove(subscription)
         if not here.startswith(b"/topic/"):
             back = list(subscription.pending.values())
-            if self.has("redelivers without user headers"):
-                back = [Message(each.destination, {}, each.body) for each in back]
-            if self.has("gives messages back in reverse order"):
-                back.reverse()
-            self._queues.setdefault(here, deque()).extendleft(reversed(back))
-            self._feed(here)
+            if self.has("redelivers nothing") and subscription.session.version != b"1.0":
+                back = []
+            self.give_back(subscription, back)
 
-    def _feed(self, destination: bytes) -> None:
+    def give_back(self, subscription: Subscription, back: list[Message]) -> None:
+        """Requeue messages of a subscription in order."""
+        here = subscription.destination
+        if self.has("redelivers without user headers"):
+            back = [replace(each, headers={}) for each in back]
+        if self.has("redelivers bodies as text"):
+            back = [replace(e, body=e.body.decode("utf-8", "replace").encode()) for e in back]
+        if self.has("gives messages back in reverse order"):
+            back.reverse()
+        self._queues.setdefault(here, deque()).extendleft(reversed(back))
+        self.feed(here)
+
+    def feed(self, destination: bytes) -> None:
         """Deliver queued messages to the subscribers in turn."""
         waiting, subscribers = self._queues.get(destination), self._subscribers.get(destination)
-        while waiting and subscribers:
+        while waiting and subscribers and (to := self._next(subscribers)):
+            self._deliver(to, waiting.popleft())
+
+    def _next(self, subscribers: deque[Subscription]) -> Subscription | None:
+        """Return the next subscriber that can get a message, and put it last."""
+        for _ in range(len(subscribers)):
             subscribers.rotate(-1)
-            self._deliver(subscribers[-1], waiting.popleft())
+            is_one = self.has("delivers one unacknowledged message at a time")
+            if not subscribers[-1].pending or not is_one:
+                return subscribers[-1]
+        return None
 
     def _deliver(self, to: Subscription, message: Message) -> None:
         """Send one message to one subscription."""
         id = next(self.names)
+        if self.has("uses unusual message ids"):
+            id = b"%b:\\ 1" % id
         if self.has("numbers messages by destination"):
             id = b"m%d" % next(self._numbers.setdefault(message.destination, itertools.count(1)))
         if to.mode != b"auto":
@@ -118,4 +157,9 @@ class Destinations:
         if self.has("counts characters"):
             length = len(message.body.decode("utf-8", "replace"))
         own[b"content-length"] = b"%d" % length
-        to.session.say(b"MESSAGE", list({**own, **message.headers}.items()), message.body)
+        headers = list({**own, **message.headers}.items())
+        if self.has("adds headers of its own"):
+            headers += [(b"timestamp", b"1700000000000"), (b"redelivered", b"false")]
+        if self.has("repeats headers of MESSAGE") and to.session.version != b"1.0":
+            headers += [(name, b"earlier") for name, _ in headers]
+        to.session.say(b"MESSAGE", headers, message.body)

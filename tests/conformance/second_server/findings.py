@@ -40,6 +40,12 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.2/overview/crlf-lines",
         "behaviour/1.?/body/line-ends",
     ),
+    "changes CR LF in bodies of topics": ("behaviour/1.?/message/topic",),
+    "changes CR LF in bodies of transactions": (
+        "1.2/overview/crlf-lines",
+        "behaviour/1.?/message/transaction",
+    ),
+    "changes markup in bodies": ("behaviour/1.?/body/values",),
     "combines accents in values": ("behaviour/1.?/header/values",),
     "commits in reverse order": (
         "behaviour/transaction/interleaved",
@@ -72,6 +78,8 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/body/sizes",
         "behaviour/heartbeat/between-frames",
     ),
+    "cuts ids at 64": ("behaviour/1.?/subscribe/lookalikes",),
+    "cuts transactions at 32": ("behaviour/1.?/transaction/lookalikes",),
     "cuts values at 255": (
         "1.?/receipt/arbitrary-value",
         "behaviour/1.?/header/long-value",
@@ -83,6 +91,8 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.?/send/body-is-message",
         "behaviour/1.?/body/line-ends",
     ),
+    "damages bodies that wait": ("behaviour/1.?/message/waiting",),
+    "decodes percent signs in receipts": ("behaviour/1.?/receipt/unusual-ids",),
     "decodes percent signs in values": ("behaviour/1.?/header/values",),
     "delivers after UNSUBSCRIBE": (
         "1.0/subscribe/id-may",
@@ -113,6 +123,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.?/encoding/never-trim-pad",
         "1.?/utf8/must-support",
     ),
+    "drops quotes around receipts": ("behaviour/1.?/receipt/unusual-ids",),
     "drops quotes around values": ("behaviour/1.?/header/values",),
     "drops the content-type": (
         "1.?/encoding/utf8-headers",
@@ -123,6 +134,11 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/redelivery/after-disconnect",
         "behaviour/1.?/transaction/ack-and-disconnect",
     ),
+    "drops user headers in transactions": (
+        "1.2/overview/crlf-lines",
+        "behaviour/1.[12]/message/transaction",
+    ),
+    "drops user headers of topics": ("behaviour/1.[12]/message/topic",),
     "ends all subscriptions to the destination": ("behaviour/1.?/unsubscribe/one-of-two",),
     "ends bodies at the end of a packet": (
         "1.0/bnf/frame-stream",
@@ -208,15 +224,19 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.?/frame/case-sensitive",
         "behaviour/1.?/header/letter-case",
     ),
+    "lowers header names of messages that wait": ("behaviour/1.[12]/message/waiting",),
     "lowers receipts": (
         "1.2/overview/crlf-lines",
         "1.?/receipt/arbitrary-value",
+        "behaviour/1.?/receipt/unusual-ids",
     ),
     "lowers values": (
         "1.2/repeated/first-wins-server",
         "behaviour/1.?/header/values",
     ),
     "names the ack id of MESSAGE id": ("1.2/message/ack-header",),
+    "normalises numbers in ids": ("behaviour/1.?/subscribe/lookalikes",),
+    "normalises numbers in receipts": ("behaviour/1.?/receipt/unusual-ids",),
     "normalises numbers in values": (
         "behaviour/1.?/header/long-value",
         "behaviour/1.?/header/values",
@@ -226,6 +246,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.2/message/ack-header",
         "1.?/message/message-id-unique",
     ),
+    "redelivers bodies as text": ("behaviour/1.?/redelivery/content",),
     "redelivers without user headers": ("behaviour/1.?/redelivery/content",),
     "refuses an unknown version among others": ("1.?/negotiation/highest-common",),
     "replaces signs in names": (
@@ -244,7 +265,13 @@ FOUND: dict[str, tuple[str, ...]] = {
     ),
     "replaces tabs in values": (
         "behaviour/1.?/header/blanks-inside",
+        "behaviour/1.?/subscribe/lookalikes",
         "behaviour/1.?/receipt/unusual-ids",
+    ),
+    "sends bodies with RECEIPT in CR LF on 1.2": (
+        "1.2/heartbeat/sender-in-time",
+        "1.2/receipt-frame/empty-body",
+        "1.2/server-frames/closed-set",
     ),
     "sends each receipt twice": (
         "1.0/receipt/server-sends-receipt",
@@ -266,11 +293,19 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/transaction/abort-everywhere",
         "behaviour/transaction/ack-cumulative",
         "behaviour/transaction/interleaved",
+        "behaviour/1.?/transaction/lookalikes",
         "behaviour/transaction/move-undone",
         "behaviour/transaction/name-again",
     ),
     "splits headers at the last colon on 1.0": ("1.0/bnf/header-value-may-hold-colon",),
     "stays after DISCONNECT": ("1.0/disconnect/graceful",),
+    "strips line ends around values": (
+        "1.?/encoding/decode-newline",
+        "behaviour/1.1/header/carriage-return",
+        "behaviour/1.?/subscribe/lookalikes",
+        "behaviour/1.?/transaction/lookalikes",
+        "behaviour/1.2/receipt/unusual-ids",
+    ),
     "strips line feeds at the end of bodies": ("behaviour/1.?/body/line-ends",),
     "strips line feeds at the start of bodies": ("behaviour/1.?/body/line-ends",),
     "swaps the numbers of heart-beat": (
@@ -313,12 +348,18 @@ FOUND: dict[str, tuple[str, ...]] = {
     ),
     "takes the last of repeated headers": ("1.2/repeated/first-wins-server",),
     "takes the lowest version": ("1.?/negotiation/highest-common",),
+    "trims ids": ("behaviour/1.?/subscribe/lookalikes",),
+    "trims transactions": ("behaviour/1.?/transaction/lookalikes",),
     "trims values": (
+        "1.?/encoding/decode-newline",
         "1.?/encoding/never-trim-pad",
+        "behaviour/1.?/subscribe/lookalikes",
+        "behaviour/1.?/transaction/lookalikes",
         "behaviour/1.1/header/carriage-return",
         "behaviour/1.?/receipt/unusual-ids",
     ),
     "unescapes CONNECT": ("1.?/encoding/no-escape-in-connect",),
+    "unescapes bodies": ("behaviour/1.?/body/values",),
     "unescapes lines before it splits them": ("1.?/encoding/escape-outside-connect",),
     "unescapes twice": (
         "1.?/encoding/decode-backslash",
@@ -327,22 +368,5 @@ FOUND: dict[str, tuple[str, ...]] = {
     "unescapes values only": (
         "1.?/encoding/escape-outside-connect",
         "robustness/1.?/malformed/escapes",
-    ),
-}
-#: The same for permitted behaviour. The specifications require the id of a subscription from
-#: clients; a server that generates a missing one violates only a recommendation of the suite.
-PERMITTED = {"takes SUBSCRIBE without id": ("1.[12]/subscribe/id-required",)}
-#: The profile of such a server, by the switch: the case, the subject and the text.
-PROFILES = {
-    "takes BEGIN twice": ("1.2/begin/id-unique", "BEGIN of a transaction that is open", "RECEIPT"),
-    "takes the last version offered": (
-        "1.2/negotiation/accept-version-format",
-        "version chosen for accept-version:1.2,1.1,1.0",
-        "1.0",
-    ),
-    "gives messages back in reverse order": (
-        "behaviour/1.2/redelivery/rest-after-reset",
-        "order of redelivered messages",
-        "changed",
     ),
 }

@@ -73,6 +73,8 @@ class Codec:
                 name = name.lower()
             if self.has("trims values"):
                 value = value.strip()
+            if self.has("strips line ends around values"):
+                value = value.strip(b"\r\n")
             if self.has("replaces tabs in values"):
                 value = value.replace(b"\t", b" ")
             if self.has("folds blanks in values"):
@@ -135,6 +137,8 @@ class Codec:
 
     def encode(self, command: bytes, headers: Pairs, body: bytes = b"") -> bytes:
         """Return the bytes of a frame."""
+        if command == b"RECEIPT" and self.has("sends bodies with RECEIPT in CR LF on 1.2"):
+            body = b"done" if self.version == b"1.2" else b""
         lines = [command]
         for name, value in headers:
             if command != b"CONNECTED":
@@ -142,10 +146,26 @@ class Codec:
             if command == b"RECEIPT" and self.has("escapes receipts twice"):
                 value = self._escape(value)
             lines.append(name + b":" + value)
-        octets = b"\n".join([*lines, b"", body]) + b"\0\n"
+        if self._adds_length(command, headers):
+            lines.append(b"content-length:%d" % len(body))
+        end = b"" if self.has("ends frames without line ends") else b"\n"
+        octets = self._eol(command).join([*lines, b"", body]) + b"\0" + end
         if self.is_beating and len(octets) > _PIECE and self.has("beats inside frames"):
             octets = octets[:_PIECE] + b"\n" + octets[_PIECE:]
         return octets
+
+    def _adds_length(self, command: bytes, headers: Pairs) -> bool:
+        """Return True if a frame without content-length gets one."""
+        has_length = any(name == b"content-length" for name, _ in headers)
+        is_on = self.has("says content-length in each frame of 1.2") and self.version == b"1.2"
+        return is_on and not has_length
+
+    def _eol(self, command: bytes) -> bytes:
+        """Return the line end of a frame."""
+        is_long = self.has("writes CR LF on 1.2")
+        if command == b"RECEIPT":
+            is_long = is_long or self.has("sends bodies with RECEIPT in CR LF on 1.2")
+        return b"\r\n" if is_long and self.version == b"1.2" else b"\n"
 
     def _escape(self, text: bytes) -> bytes:
         return escape(text, self.version, self.switch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from typing import Final
@@ -21,6 +22,8 @@ _NOT_PASSED_ON: Final = (
 def message_of(destination: bytes, headers: Headers, body: bytes, switch: Switch) -> Message | None:
     """Return the message that a SEND frame makes, if it makes one."""
     body = _body(body, switch)
+    if b"transaction" in headers and switch.has("changes CR LF in bodies of transactions"):
+        body = body.replace(b"\r\n", b"\n")
     if switch.has("drops empty bodies") and not body:
         return None
     kept = _passed_on(headers, switch)
@@ -40,6 +43,11 @@ def _body(body: bytes, switch: Switch) -> bytes:
         body = body.removeprefix(b"\xef\xbb\xbf")
     if has("takes the body 0 for none") and body == b"0":
         body = b""
+    if has("unescapes bodies"):
+        sequences = {rb"\n": b"\n", rb"\c": b":", rb"\\": b"\\"}
+        body = re.sub(rb"\\[nc\\]", lambda found: sequences[found[0]], body)
+    if has("changes markup in bodies"):
+        body = html.unescape(body.decode("latin-1")).encode("latin-1", "replace")
     if has("changes CR LF in bodies"):
         body = body.replace(b"\r\n", b"\n")
     if has("damages bodies that are not UTF-8"):
@@ -54,6 +62,8 @@ def _passed_on(headers: Headers, switch: Switch) -> Headers:
     for name in (b"message-id", b"subscription", b"ack"):
         if name in headers and has(f"lets the sender set {name.decode()}"):
             kept[name] = headers[name]
+    if has("drops user headers in transactions") and b"transaction" in headers:
+        kept = {}
     if has("drops the twenty-first header"):
         kept = dict(list(kept.items())[:20])
     if has("drops long values"):
@@ -86,3 +96,17 @@ def _value(value: bytes, switch: Switch) -> bytes:
     if has("lowers values"):
         return value.lower()
     return value
+
+
+def changed_receipt(receipt: bytes, switch: Switch) -> bytes:
+    """Return a receipt as some switches change it."""
+    has = switch.has
+    if has("lowers receipts"):
+        return receipt.lower()
+    if has("decodes percent signs in receipts"):
+        return unquote_to_bytes(receipt)
+    if has("drops quotes around receipts"):
+        return re.sub(rb'^"(.*)"$', rb"\1", receipt)
+    if has("normalises numbers in receipts") and re.fullmatch(rb"[0-9]+(\.[0-9]+)?", receipt):
+        return b"%g" % float(receipt)
+    return receipt

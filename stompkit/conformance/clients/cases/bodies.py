@@ -129,9 +129,11 @@ def empty(client: Client) -> None:
     covers=["1.0/frame/null-ends-frame", *of(NEW, "frame/blank-line")],
 )
 def unchanged(client: Client) -> None:
-    """Have bodies of line ends and blanks sent back, ``0``, and one with a byte order mark."""
+    """Have line ends, blanks, ``0``, escapes, markup and a byte order mark sent back."""
     caller = client.session()
     for body in (b"\n", b"\n\nline\n\n", b" ", b"0", b"\r\n", "\ufeffhello".encode()):
+        caller.echo(body)
+    for body in (rb"a\nb\\c\cd", b"<&amp;>", b"007"):
         caller.echo(body)
 
 

@@ -34,12 +34,13 @@ def left_alone(client: Client) -> None:
     covers=[*of(NEW, "encoding/decode-newline", "encoding/decode-colon"), "1.2/encoding/decode-cr"],
 )
 def reads(client: Client) -> None:
-    """Deliver a header with the sequences; the client sees what they stand for."""
+    """Deliver a header with the sequences, also at its ends; the client sees their meaning."""
     caller = client.session()
     if client.version == "1.2":
         caller.expect_read(rb"x-a:1\c2\n3\r4", "x-a=1:2\n3\r4")
     else:
         caller.expect_read(rb"x-a:1\c2\n3", "x-a=1:2\n3")
+    caller.expect_read(rb"x-a:\n1\n", "x-a=\n1\n")
 
 
 @client_case(
@@ -273,6 +274,22 @@ def case_sensitive(client: Client) -> None:
 def letter_case(client: Client) -> None:
     """Have the client read and write a header with capitals in its name and value."""
     client.session().expect_kept(b"x-Mixed-Case:Some Value", "x-Mixed-Case=Some Value")
+
+
+@client_case(
+    "client/header/values",
+    "A value is read and written character by character, whatever it looks like.",
+    level="FACT",
+    section="STOMP Frames",
+    since="1.1",
+    covers=["1.2/headers/user-headers-may"],
+    rests_on=of(NEW, "bnf/header-value-chars"),
+)
+def values(client: Client) -> None:
+    """Have the client read and write numbers, quotes, percent signs and markup."""
+    caller = client.session()
+    for value in ("007", "1.50", '"quoted"', "100%41%20", "a+b", "<&amp;>", "null"):
+        caller.expect_kept(f"x-a:{value}".encode(), f"x-a={value}")
 
 
 @client_case(

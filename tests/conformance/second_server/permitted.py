@@ -1,0 +1,39 @@
+"""Cases that behave otherwise on a server that uses a liberty."""
+
+from __future__ import annotations
+
+#: Patterns of cases that are NON-STRICT, by the switch: recommendations of the suite. The
+#: specifications require the id of a subscription from clients; a server may generate it.
+PERMITTED = {
+    # From 1.1 on a server MAY redeliver.
+    "redelivers nothing": (
+        "1.[12]/ack-mode/client-unacked-on-failure",
+        "1.[12]/ack/transaction-part-of",
+        "1.[12]/begin/covers-ack",
+        "behaviour/1.[12]/nack/in-transaction",
+        "behaviour/1.[12]/redelivery/after-disconnect",
+        "behaviour/1.[12]/redelivery/after-unsubscribe",
+        "behaviour/1.[12]/redelivery/to-waiting-subscriber",
+        "behaviour/1.[12]/transaction/ack-and-disconnect",
+        "behaviour/ack/cumulative-reused-id",
+        "behaviour/redelivery/consumer-dies",
+        "behaviour/transaction/ack-cumulative",
+        "behaviour/transaction/move-undone",
+        "robustness/closing/half-open",
+    ),
+    "takes SUBSCRIBE without id": ("1.[12]/subscribe/id-required",),
+}
+#: The profile of such a server, by the switch: the case, the subject and the text.
+PROFILES = {
+    "takes BEGIN twice": ("1.2/begin/id-unique", "BEGIN of a transaction that is open", "RECEIPT"),
+    "takes the last version offered": (
+        "1.2/negotiation/accept-version-format",
+        "version chosen for accept-version:1.2,1.1,1.0",
+        "1.0",
+    ),
+    "gives messages back in reverse order": (
+        "behaviour/1.2/redelivery/rest-after-reset",
+        "order of redelivered messages",
+        "changed",
+    ),
+}

@@ -23,7 +23,10 @@ LONG_S = 300.0
 @pytest.mark.parametrize("order", [1])
 @pytest.mark.parametrize(
     "broker",
-    ["stompkit", *map(in_matrix, ("coilmq", "morbidq", "activemq", "artemis", "rabbitmq"))],
+    [
+        "stompkit",
+        *map(in_matrix, ("coilmq", "morbidq", "activemq", "artemis", "rabbitmq", "rabbitmq:4")),
+    ],
 )
 def test_the_project_passes_on(broker: str, order: int) -> None:
     environment = {

@@ -65,6 +65,8 @@ class FrameLog:
         self._max_body_bytes = max_body_bytes
         self._max_bytes = max_bytes
         self._open: set[int] = set()
+        self._last = 0  # number of the latest connection
+        self._ignored = 0  # number of the latest connection that is not recorded any more
         self._next = 0  # number of the next event
         self._begin()
 
@@ -84,12 +86,15 @@ class FrameLog:
         """Record that a client has connected; ``connection`` is a new number, from 1."""
         with self._changed:
             self._open.add(connection)
+            self._last = max(self._last, connection)
             self._append(Opened(connection, self._now()))
 
     def closed(self, connection: int, reason: str = "", *, by: End | None = None) -> None:
         """Record the end of a connection, its reason, and the end that closed it, if known."""
         with self._changed:
             self._open.discard(connection)
+            if connection <= self._ignored:
+                return
             self._rests = {key: rest for key, rest in self._rests.items() if key[1] != connection}
             self._append(Closed(connection, self._now(), by, self._secrets.text(reason)))
 
@@ -100,20 +105,24 @@ class FrameLog:
         if cut_bytes:
             masked.body = masked.body[: self._max_body_bytes]
         with self._changed:
-            self._append(
-                SeenFrame(direction, connection, self._now(), masked, cut_bytes, self._next)
-            )
+            if connection > self._ignored:
+                self._append(
+                    SeenFrame(direction, connection, self._now(), masked, cut_bytes, self._next)
+                )
 
     def beat(self, direction: Direction, connection: int) -> None:
         """Record an end of line between frames: a heart-beat."""
         with self._changed:
-            self._beats[direction] += 1
-            self._changed.notify_all()
+            if connection > self._ignored:
+                self._beats[direction] += 1
+                self._changed.notify_all()
 
     def undecodable(self, direction: Direction, connection: int, octets: bytes) -> None:
         """Record bytes that are not a frame; no frame can follow them in this direction."""
         most = _MOST_OCTETS + self._secrets.longest_bytes
         with self._changed:
+            if connection <= self._ignored:
+                return
             key = direction, connection
             if key not in self._rests:
                 self._rests[key] = self._next, bytearray()
@@ -252,6 +261,17 @@ class FrameLog:
     def clear(self) -> None:
         """Clear the frames and restart at 0 seconds; connection numbers continue."""
         with self._changed:
+            self._begin()
+            self._changed.notify_all()
+
+    def start_over(self) -> None:
+        """Clear the log, and record nothing more of connections that are about to be closed.
+
+        A client can send more frames before it notices the end of its connection.
+        """
+        with self._changed:
+            self._ignored = self._last
+            self._open.clear()
             self._begin()
             self._changed.notify_all()
 

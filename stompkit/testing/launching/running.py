@@ -198,6 +198,8 @@ class RunningBroker(BrokerDescription):
         state, and the next test gets other names. In both cases connections are closed if frames
         are recorded, and recorded frames are cleared.
         """
+        if self._frames is not None:
+            self._frames.start_over()
         if self._tap is not None:
             self._tap.disconnect()
         if self._installation is not None and self._installation.control is not None:

@@ -107,6 +107,22 @@ def test_a_cleared_log_begins_anew_with_the_connections_that_are_open(log: Frame
     assert "forgotten" not in str(log.transcript())
 
 
+def test_a_log_that_starts_over_ignores_the_connections_before(log: FrameLog) -> None:
+    """A client can send more before it notices that its connection has been closed."""
+    log.start_over()
+    log.record("received", 1, Frame("ACK", {"id": "1"}))
+    log.beat("received", 1)
+    log.undecodable("received", 1, b"?")
+    log.closed(1)
+    assert (log.all, log.beats("received"), log.connections, log.text()) == ([], 0, 0, "")
+    log.opened(2)
+    log.record("sent", 2, message())
+    log.beat("sent", 2)
+    assert (len(log.all), log.beats("sent"), log.connections) == (1, 1, 1)
+    log.closed(2)
+    assert log.connections == 0
+
+
 # Limits.
 
 

@@ -150,8 +150,6 @@ class ClientProtocol(Protocol):
                 for frame in frames:
                     if not self._has_ended:
                         self._handle(frame)
-                if not self._session.has_more:
-                    break
         except RemoteProtocolError as error:
             self.abort(error)
 

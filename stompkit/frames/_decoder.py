@@ -52,7 +52,6 @@ class FrameDecoder:
         "_receipt",
         "_searched",
         "eols",
-        "has_more",
     )
 
     def __init__(
@@ -70,8 +69,6 @@ class FrameDecoder:
         self._more_bytes = 0
         #: Line ends seen between frames so far: heart-beats, mostly.
         self.eols = 0
-        #: True if :meth:`feed` with ``b""`` would now return frames or raise an error.
-        self.has_more = False
         self._checks = Checks(version, limits, tolerance)
         self._heads = KnownHeads(self._checks)
         self._forget_progress()
@@ -114,29 +111,25 @@ class FrameDecoder:
 
         Bytes that the grammar does not allow raise :class:`RemoteProtocolError`. Frames that were
         complete before them are returned first, and the next call raises the error. Therefore call
-        again with ``b""`` while ``has_more`` is true, or until the list is empty. After an error
-        every call raises it again.
+        again with ``b""`` until the list is empty. After an error every call raises it again.
         """
         if self._error is not None:
             raise self._error
         frames: list[Frame] = []
         try:
             if self._pending:
-                self.has_more = False
                 if not (self._collect(data) if self._need else self._append(data)):
                     return frames
                 frame = self._frame
                 data = self._finish(frame, frames) if frame else bytes(self._pending)
                 self._forget_pending()
-            self.has_more = bool(frames) and self._checks.version is None
-            used = 0 if self.has_more else self._decode(data, frames)
+            used = 0 if frames and self._checks.version is None else self._decode(data, frames)
             if used < len(data):
                 self._pending += memoryview(data)[used:]
                 if self._checks.version is not None or not frames:
                     self._ready()
         except RemoteProtocolError as error:
             self._error = error
-            self.has_more = True
             self._forget_pending()
             if not frames:
                 raise
@@ -219,7 +212,6 @@ class FrameDecoder:
             frames.append(frame)
             start = end + 1
             if version is None:
-                self.has_more = True
                 break
         return start
 

@@ -101,9 +101,8 @@ class Session:
         """Return the frames that *data* completes, checked against the table of states.
 
         Raises :class:`RemoteProtocolError` as :meth:`FrameDecoder.feed` does: after the frames
-        before the error have been returned. Therefore call again with ``b""`` while
-        :attr:`has_more` is true, or until the list is empty. A CONNECT or CONNECTED frame is
-        returned alone.
+        before the error have been returned. Therefore call again with ``b""`` until the list is
+        empty. A CONNECT or CONNECTED frame is returned alone.
         """
         if data:
             self.heart_beat.last_received = now
@@ -117,11 +116,6 @@ class Session:
             data = bytes(self._early) + data
             self._early.clear()
         return self._checked(self._decoder.feed(data))
-
-    @property
-    def has_more(self) -> bool:
-        """True if :meth:`receive` with ``b""`` can return frames or raise an error."""
-        return self._decoder.has_more or self._error is not None or bool(self._early)
 
     def receive_eof(self) -> None:
         """Record the end of the stream; raises :class:`RemoteProtocolError` within a frame."""

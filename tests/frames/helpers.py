@@ -49,23 +49,15 @@ def client_commands() -> list[str]:
 def read(
     decoder: FrameDecoder, pieces: Iterable[bytes]
 ) -> tuple[list[Frame], RemoteProtocolError | None]:
-    """Feed pieces, each followed by nothing until no more frames are returned.
-
-    An owner may stop earlier, if ``has_more`` is false.
-    """
+    """Feed pieces as an owner does: each piece, then nothing until no more frames are returned."""
     frames: list[Frame] = []
-    has_more = True
     try:
         for piece in pieces:
-            has_more = True
             got = decoder.feed(piece)
             while got:
                 frames += got
-                has_more = decoder.has_more
                 got = decoder.feed(b"")
-                assert has_more or not got
     except RemoteProtocolError as error:
-        assert has_more
         return frames, error
     return frames, None
 

@@ -111,7 +111,7 @@ class ClientSession(BrokerSession):
             while frames := self.session.receive(data, self.scheduler.now):
                 data = b""
                 self._held = frames
-                if not (self._work() and self.session.has_more):
+                if not self._work():
                     return
         except RemoteProtocolError as error:
             self.refuse(error)

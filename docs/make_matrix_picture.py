@@ -38,6 +38,9 @@ def main(arguments: list[str]) -> int:
             return 0
         print(f"{_PICTURE.name} is older than the results: run this without --check")
         return 1
+    if not _MATRIX.exists():
+        print(f"{_MATRIX} is missing: run python docs/make_results.py", file=sys.stderr)
+        return 1
     program = chromium()
     if program is None:
         print("no Chromium: apt-get install chromium", file=sys.stderr)

@@ -62,5 +62,5 @@ def slowness() -> str | None:
         return None
     return (
         "not compiled, so three to four times slower; install a wheel for this platform, or"
-        " gcc and Python's headers before stompkit"
+        " gcc and Python's headers, and then stompkit again from its source"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -32,6 +32,8 @@ def positive(text: str) -> int:
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, with the closest name for a misspelt one."""
 
+    #: Options that users of similar programs expect, with what to write instead.
+    others: Mapping[str, str] = {}
     _given: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
@@ -90,6 +92,8 @@ class Parser(argparse.ArgumentParser):
         if not argument.startswith("-"):
             return f"there is one argument too many: {argument!r}"
         name = argument.partition("=")[0]
+        if name in self.others:
+            return f"there is no option {name}; write {self.others[name]}"
         meant = closest(name, list(self._options()))
         advice = f"; did you mean {meant}?" if meant is not None else ""
         return f"there is no option {name}{advice}"

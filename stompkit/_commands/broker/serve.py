@@ -55,6 +55,11 @@ _METAVARS: Final = {
     "prefetch": "N",
     "log-format": "FORMAT",
 }
+#: Options of other servers, with what replaces them.
+_OTHERS: Final = dict.fromkeys(
+    ("--port", "--host", "--bind", "--listen"),
+    "--endpoint tcp:PORT, or tcp:PORT:interface=127.0.0.1 for this machine only",
+)
 _REPEATED: Final = {
     "endpoint": "ENDPOINT",
     "admin": "ENDPOINT",
@@ -75,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    made.others = _OTHERS
     for name, _, _, text in Options.optParameters:
         made.add_argument(f"--{name}", metavar=_METAVARS[str(name)], help=_percent(text))
     for name, _, text in Options.optFlags:

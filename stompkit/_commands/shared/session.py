@@ -11,6 +11,8 @@ from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import (
+    ConnectionDone,
+    ConnectionLost,
     ConnectionRefusedError,
     DNSLookupError,
     TCPTimedOutError,
@@ -178,6 +180,8 @@ def _cause(error: Exception) -> str:
         return "there is no host of this name. Check the address of --mq."
     if isinstance(error, TimeoutError | TCPTimedOutError):
         return "no answer in time. Is a firewall in between?"
+    if isinstance(error, ConnectionDone | ConnectionLost):
+        return "it closed the connection before CONNECTED. Is it a STOMP broker, or a proxy of one?"
     return shown(str(error))
 
 

@@ -23,7 +23,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTION = ROOT / "action.yml"
 FILES = [*WORKFLOWS, ACTION]
 #: Commands of the system that scripts may use.
-SYSTEM = {"apt-get", "git"}
+SYSTEM = {"apt-get", "git", "sudo"}
 #: The permissions to write that a job may have.
 WRITES = {
     ("docs.yml", "publish"): {"pages", "id-token"},

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Final
 
-import pytest
+from tests.namespaces import unshared
 
 __all__ = ["on_full_disk"]
 
@@ -21,11 +20,4 @@ def on_full_disk(directory: Path) -> list[str]:
 
     It skips the test where namespaces are not permitted.
     """
-    command = ["unshare", "-rm", "sh", "-c", _SCRIPT, "sh", str(directory)]
-    try:
-        done = subprocess.run([*command, "true"], capture_output=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no unshare")
-    if done.returncode != 0:
-        pytest.skip("namespaces are not permitted")
-    return command
+    return unshared("-rm", _SCRIPT, str(directory))

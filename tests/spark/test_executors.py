@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ from stompkit.spark.executors import check_folders
 from stompkit.spark.jobs import Pipeline, PipelineError, load
 from stompkit.spool import SpoolReader
 from stompkit.testing.launching.polling import wait_until
+from tests.namespaces import unshared
 from tests.spark.cluster import (
     JOB_S,
     LOOPBACK,
@@ -84,15 +84,7 @@ class Machine:
 
     def command(self) -> list[str]:
         """Return the command before others that run on it; skips where that is not permitted."""
-        folders = (str(self.hidden), str(self.shown))
-        command = ["unshare", "-rmu", "sh", "-c", _APART, "sh", ELSEWHERE, *folders]
-        try:
-            done = subprocess.run([*command, "true"], capture_output=True, check=False)
-        except FileNotFoundError:
-            pytest.skip("there is no unshare")
-        if done.returncode != 0:
-            pytest.skip("namespaces are not permitted")
-        return command
+        return unshared("-rmu", _APART, ELSEWHERE, str(self.hidden), str(self.shown))
 
 
 @pytest.fixture(scope="module")

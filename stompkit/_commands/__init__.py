@@ -49,6 +49,7 @@ COMMANDS: Final = {
         "messages.receive",
         "receive messages from a broker, and print them or run a command for each",
     ),
+    "status": _Entry("broker.status", "show the state of a broker at a glance"),
     "queues": _Entry("queues.queues", "list the queues and topics of a broker"),
     "peek": _Entry("queues.peek", "show messages of a queue without removing them"),
     "move": _Entry("queues.move", "move messages from one queue to another"),

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 
+import stompkit
 from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.plugin import BrokerFactory
@@ -289,3 +290,19 @@ def test_a_tap_that_cannot_listen_says_so(commands: Commands) -> None:
     there = f"127.0.0.1:{commands.broker.port}"
     said = commands.both("tap", "--to", there, "--listen", there, status=1)[1]
     assert said.startswith("stompkit tap: ")
+
+
+def test_status_shows_the_broker_at_a_glance(broker: RunningBroker, commands: Commands) -> None:
+    queue = broker.queue()
+    with broker.client() as client:
+        client.send(queue, b"x", receipt=True)
+        text = commands.run("status").decode()
+        found = json.loads(commands.run("status", "--json"))
+    assert found["ready"] >= 1
+    assert found["lease"] is None
+    lines = text.splitlines()
+    compiled = "compiled" if stompkit.is_compiled() else "not compiled"
+    assert lines[0].startswith(f"stompkit {stompkit.__version__} ({compiled}), process ")
+    assert lines[1] == "clients      1 connection, 0 subscriptions"
+    assert f"messages     {found['ready']:,} ready, 0 in flight, 0 delayed, in " in text
+    assert "\nstore        in memory\n" in text

@@ -15,6 +15,7 @@ from stompkit._commands.shared.admin import (
     on_admin,
 )
 from stompkit._commands.shared.broker_options import seconds
+from stompkit._commands.shared.lease import lease_lines
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
@@ -73,7 +74,7 @@ def _work(admin: Admin, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(lease))
     elif options.show:
-        _show(lease)
+        print("\n".join(lease_lines(lease)))
     else:
         print(f"{shown(lease['owner'])} has the lease, epoch {lease['epoch']}")
     return 0
@@ -97,26 +98,3 @@ def _taken_over(admin: Admin, asked: dict[str, Any], timeout_s: float) -> dict[s
                 " `stompkit failover --show`, and its log"
             )
         time.sleep(_LOOK_S)
-
-
-def _show(lease: dict[str, Any]) -> None:
-    owner = lease["owner"]
-    if owner is None:
-        print(f"no broker has the lease, epoch {lease['epoch']}")
-    else:
-        print(
-            f"{shown(owner)} has the lease, epoch {lease['epoch']}, for {lease['held_s']:.0f} s,"
-            f" renewed {_renewed_s(lease):.0f} s ago"
-        )
-    width = max((len(shown(each["name"])) for each in lease["brokers"]), default=0)
-    for each in lease["brokers"]:
-        role = f"{each['role']:<8}"
-        print(f"{shown(each['name']):<{width}}  {role} seen {max(each['seen_s'], 0):.0f} s ago")
-    if lease["failure"] is not None:
-        print(f"warning: {lease['name']} cannot read the lease: {shown(lease['failure'])}")
-
-
-def _renewed_s(lease: dict[str, Any]) -> float:
-    """Return the seconds since the owner has renewed the lease; older brokers do not report it."""
-    renewed_s = float(lease.get("renewed_s", lease["lease_s"] - lease["remaining_s"]))
-    return max(0.0, renewed_s + float(lease["age_s"] or 0.0))

@@ -27,6 +27,7 @@ __all__ = [
     "WITHIN_S",
     "Cluster",
     "Member",
+    "begin_command",
     "begin_failover",
     "body",
     "cluster",
@@ -207,7 +208,12 @@ def failover(admin: str, *arguments: str) -> tuple[int, str]:
 
 def begin_failover(admin: str, *arguments: str) -> Callable[[], tuple[int, str]]:
     """Start the command; return a function that waits for its status and its output."""
-    command = [sys.executable, "-m", "stompkit", "failover", "--admin", admin, *arguments]
+    return begin_command("failover", admin, *arguments)
+
+
+def begin_command(name: str, admin: str, *arguments: str) -> Callable[[], tuple[int, str]]:
+    """Start a command of operators; return a function that waits for its status and output."""
+    command = [sys.executable, "-m", "stompkit", name, "--admin", admin, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def end() -> tuple[int, str]:

@@ -15,6 +15,7 @@ from tests.server.process.lease_cluster import (
     SHORT,
     WITHIN_S,
     Cluster,
+    begin_command,
     body,
     cluster,
     failover,
@@ -128,6 +129,10 @@ def test_an_operator_makes_another_broker_active(cluster: Cluster) -> None:
     assert (lease["name"], lease["is_active"], lease["epoch"]) == ("a", False, 2)
     assert lease["owner"] == "b"
     assert 0 <= lease["renewed_s"] < lease["held_s"] + 1
+    for member, role in ((a, "passive, as a"), (b, "active, as b")):
+        _, text = begin_command("status", member.admin)()
+        assert f"\nrole         {role}\n" in text
+        assert "b has the lease, epoch 2, for " in text
 
 
 @pytest.mark.matrix

@@ -1,0 +1,34 @@
+"""Formatting of the lease of brokers that share a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stompkit._common.text import shown
+
+__all__ = ["lease_lines"]
+
+
+def lease_lines(lease: dict[str, Any]) -> Iterator[str]:
+    """Yield lines about the owner of a lease, and about all brokers that share it."""
+    owner = lease["owner"]
+    if owner is None:
+        yield f"no broker has the lease, epoch {lease['epoch']}"
+    else:
+        yield (
+            f"{shown(owner)} has the lease, epoch {lease['epoch']}, for {lease['held_s']:.0f} s,"
+            f" renewed {_renewed_s(lease):.0f} s ago"
+        )
+    width = max((len(shown(each["name"])) for each in lease["brokers"]), default=0)
+    for each in lease["brokers"]:
+        role = f"{each['role']:<8}"
+        yield f"{shown(each['name']):<{width}}  {role} seen {max(each['seen_s'], 0):.0f} s ago"
+    if lease["failure"] is not None:
+        yield f"warning: {lease['name']} cannot read the lease: {shown(lease['failure'])}"
+
+
+def _renewed_s(lease: dict[str, Any]) -> float:
+    """Return the seconds since the owner has renewed the lease; older brokers do not report it."""
+    renewed_s = float(lease.get("renewed_s", lease["lease_s"] - lease["remaining_s"]))
+    return max(0.0, renewed_s + float(lease["age_s"] or 0.0))

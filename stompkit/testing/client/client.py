@@ -50,9 +50,12 @@ class StompClient(ClientSession):
         headers: _Headers = None,
         **more: str,
     ) -> None:
-        """Send a message; a text body is encoded as UTF-8."""
+        """Send a message; a text body is encoded as UTF-8.
+
+        Raises TypeError if the body is neither octets nor text.
+        """
         own = {"destination": destination}
-        octets = body.encode() if isinstance(body, str) else body
+        octets = _octets(body)
         self._request("SEND", own, headers, more, octets, receipt=receipt, transaction=transaction)
 
     def subscribe(
@@ -216,3 +219,14 @@ class StompClient(ClientSession):
 def _is_message(frame: Frame) -> bool:
     """Return True for a MESSAGE frame."""
     return frame.command == "MESSAGE"
+
+
+def _octets(body: object) -> bytes:
+    """Return a body as octets, with those of a text in UTF-8."""
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise TypeError(
+        f"a body is bytes or str, not {type(body).__name__}: encode it, for example by json.dumps"
+    )

@@ -7,6 +7,7 @@ import json
 import socket
 import ssl
 import struct
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -417,6 +418,22 @@ def test_a_frame_that_stomp_has_no_words_for_is_a_local_mistake(wire: Wire) -> N
     wire.open_session()
     with pytest.raises(LocalProtocolError):
         wire.client.write_frame(Frame("SHOUT"))
+
+
+@pytest.mark.parametrize("body", [memoryview(array("H", [1, 2])), bytearray(4)], ids=type)
+def test_a_body_is_any_octets(wire: Wire, body: bytes) -> None:
+    wire.open_session()
+    wire.client.send("/queue/q", body, receipt=False)
+    sent = wire.next_frame()
+    assert sent.body == bytes(body)
+    assert sent.headers["content-length"] == "4"
+
+
+@pytest.mark.parametrize("body", [5, None, {"a": 1}], ids=type)
+def test_a_body_that_is_neither_octets_nor_text_is_refused(wire: Wire, body: bytes) -> None:
+    wire.open_session()
+    with pytest.raises(TypeError, match=f"not {type(body).__name__}: encode it"):
+        wire.client.send("/queue/q", body, receipt=False)
 
 
 def test_any_octets_can_be_written(wire: Wire) -> None:

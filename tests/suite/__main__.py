@@ -15,7 +15,6 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -63,8 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(parts: Sequence[Part], options: argparse.Namespace) -> list[Outcome]:
     progress = Progress(parts)
     runner = Runner(options.logs, options.slots)
-    outcomes = runner.run(parts, progress.ended, lambda: progress.show(runner.running))
-    return [again(runner, each) for each in outcomes] if options.again else outcomes
+    return runner.run(parts, progress.ended, lambda: progress.show(runner.running))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,20 +109,15 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--limit",
         type=float,
-        default=900.0,
+        default=600.0,
         metavar="SECONDS",
-        help="how long the parts of a --turn may take (default: 900)",
+        help="how long the parts of a --turn may take (default: 600)",
     )
     add(
         "--servers",
         metavar="NAMES",
         help="databases that `make servers` has fetched, in place of those that are installed: "
         "newest, or names such as 'postgresql-18 mysql-9', where MySQL takes MariaDB's place",
-    )
-    add(
-        "--again",
-        action="store_true",
-        help="run failed tests once more, alone, and name those that pass then",
     )
     add(
         "--logs",
@@ -139,21 +132,6 @@ def _parser() -> argparse.ArgumentParser:
         help=f"keep the durations in {TIMES.relative_to(ROOT)}; the parts are made by them",
     )
     return parser
-
-
-def again(runner: Runner, outcome: Outcome) -> Outcome:
-    """Repeat the failed tests of a part alone; return a good outcome if all of them pass now."""
-    if outcome.is_good or not outcome.failed:
-        return outcome
-    last_failed = ["--last-failed", "--last-failed-no-failures", "none"]
-    command = [*outcome.part.command, *last_failed]
-    part = replace(outcome.part, name=f"{outcome.part.name} again", command=command)
-    [second] = runner.run([part], lambda outcome: None, lambda: None)
-    if not second.is_good or second.passed < outcome.failed:
-        return outcome
-    print(f"{outcome.part.name}: {outcome.failed} failed beside others and passed alone.")
-    print("Such a test is at fault, or the product is: mend it. Log:", outcome.log)
-    return replace(outcome, status=0, failed=0, passed=outcome.passed + second.passed)
 
 
 def _chosen(options: argparse.Namespace, times: Times) -> list[Part]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.suite import lanes
-from tests.suite.__main__ import again, main
+from tests.suite.__main__ import main
 from tests.suite.costs import is_costly, mark, read_costly, slow_tests, unknown_tests
 from tests.suite.costs import main as print_slow_tests
 from tests.suite.memory import files_in_memory
@@ -262,25 +262,3 @@ def test_a_folder_for_temporary_files_that_was_set_stays(
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "no such part"]) == 2
     assert "--list" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("condition", "is_good"), [("not seen", True), ("True", False)])
-def test_what_fails_is_run_once_more_where_that_is_asked_for(
-    tmp_path: Path,
-    condition: str,
-    is_good: bool,  # noqa: FBT001
-) -> None:
-    part = part_of(
-        tmp_path,
-        "from pathlib import Path\n"
-        "def test_other(): pass\n"
-        "def test_bad():\n"
-        "    path = Path(__file__).with_name('seen')\n"
-        "    seen = path.exists()\n"
-        "    path.touch()\n"
-        f"    assert not ({condition})\n",
-    )
-    runner = Runner(tmp_path / "logs", 1)
-    [first] = runner.run([part], lambda outcome: None, lambda: None)
-    assert not first.is_good
-    assert again(runner, first).is_good == is_good

@@ -20,7 +20,6 @@ from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.launching.polling import wait_until
 from tests.integration.spring.application import (
     DEADLINE_S,
-    BuildMissing,
     Instance,
     SpringClient,
     SpringError,
@@ -28,6 +27,7 @@ from tests.integration.spring.application import (
     build,
 )
 from tests.integration.spring.browser import TRANSPORTS, Browser
+from tests.maven import BuildMissing
 from tests.optional import report_missing
 from tests.ports import free_ports
 from tests.server.certificates import Authority

@@ -29,14 +29,9 @@ An answer has ``result`` or ``error``.
 from __future__ import annotations
 
 import base64
-import fcntl
-import hashlib
 import json
-import os
 import queue
-import shutil
 import subprocess
-import tempfile
 import threading
 from pathlib import Path
 from typing import IO, Any, Final
@@ -44,30 +39,15 @@ from typing import IO, Any, Final
 from stompkit.frames import Frame
 from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
+from tests import maven
 
-__all__ = ["DEADLINE_S", "BuildMissing", "Instance", "SpringClient", "SpringProcess", "build"]
+__all__ = ["DEADLINE_S", "Instance", "SpringClient", "SpringProcess", "build"]
 
 #: Timeout of one answer, in seconds: it may include the start of a Java virtual machine.
 DEADLINE_S: Final = 120.0
-#: Timeout of Maven, in seconds; the first run downloads all packages.
-_BUILD_S: Final = 540.0
 _SOURCES: Final = Path(__file__).parent
-#: Maven's messages if it cannot download a package.
-_UNREACHABLE: Final = (
-    "Could not transfer",
-    "Could not resolve",
-    "Non-resolvable",
-    "could not be resolved",
-    "or one of its dependencies",
-)
-#: Lines of Maven's errors that are shown.
-_MAVEN_LINES: Final = 4
 #: Lines of the application's log that an error shows.
 _LOG_LINES: Final = 30
-
-
-class BuildMissing(Exception):
-    """Java, Maven or the packages are missing; the message says how to get them."""
 
 
 class SpringError(Exception):
@@ -75,70 +55,8 @@ class SpringError(Exception):
 
 
 def build() -> Path:
-    """Return the application's archive, built unless these sources were built before.
-
-    Raise BuildMissing.
-    """
-    for program, package in (("java", "default-jdk-headless"), ("mvn", "maven")):
-        if shutil.which(program) is None:
-            raise BuildMissing(f"no program {program!r} on PATH: apt-get install {package}")
-    folder = _cache() / f"spring-{_digest()}"
-    folder.mkdir(parents=True, exist_ok=True)
-    archive = folder / "application.jar"
-    with (folder / "lock").open("w") as lock:
-        # Another worker may be building it.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not archive.exists():
-            _build(archive)
-    return archive
-
-
-def _cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "stompkit-tests"
-
-
-def _source_files() -> list[Path]:
-    files = [each for each in (_SOURCES / "src").rglob("*") if each.is_file()]
-    return [_SOURCES / "pom.xml", *sorted(files)]
-
-
-def _digest() -> str:
-    digest = hashlib.sha256()
-    for path in _source_files():
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(_SOURCES)} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:16]
-
-
-def _build(archive: Path) -> None:
-    """Build in a temporary folder beside the archive, and rename the complete archive."""
-    with tempfile.TemporaryDirectory(dir=archive.parent) as name:
-        folder = Path(name)
-        for path in _source_files():
-            copy = folder / path.relative_to(_SOURCES)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
-        try:
-            subprocess.run(
-                ["mvn", "--batch-mode", "--quiet", "-Dmaven.test.skip=true", "package"],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=_BUILD_S,
-                check=True,
-            )
-        except subprocess.CalledProcessError as error:
-            reason = [line for line in error.stdout.splitlines() if "ERROR" in line]
-            if any(each in error.stdout for each in _UNREACHABLE):
-                shown = "; ".join(reason[:_MAVEN_LINES])
-                raise BuildMissing(f"Maven could not get a package: {shown}") from None
-            raise AssertionError("\n".join(reason)) from None
-        except subprocess.TimeoutExpired:
-            raise BuildMissing(f"Maven did not finish in {_BUILD_S:.0f} s") from None
-        (folder / "target" / archive.name).replace(archive)
+    """Return the application's archive; raises BuildMissing."""
+    return maven.build(_SOURCES, "application.jar")
 
 
 class SpringProcess:

@@ -23,6 +23,7 @@ def run(
     before: Callable[[], None] | None = None,
     stderr: int = subprocess.PIPE,
     path: Path | None = None,
+    timeout_s: float = 120.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run one to its end; ``before`` is called in its process first, ``stderr`` is as in Popen.
 
@@ -37,7 +38,7 @@ def run(
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
-        timeout=120,
+        timeout=timeout_s,
         preexec_fn=before,
     )
 

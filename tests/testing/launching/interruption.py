@@ -115,14 +115,19 @@ class Ending:
         reported, _ = self._run("")
         return reported.splitlines()
 
-    def problem_at(self, point: str) -> str:
-        """Return what a run that is ended at this point leaves behind; empty if nothing."""
-        _, status = self._run(point)
+    def problem_at(self, point: str, *, is_early: bool) -> str:
+        """Return what a run that is ended at this point leaves behind; empty if nothing.
+
+        An early point is one before the start of the command.
+        """
+        reported, status = self._run(point)
         rest = [] if wait_until(_none_is_left, _END_S) else _kill_all()
         files = sorted(str(each.relative_to(self._folder)) for each in self._folder.rglob("*"))
         shutil.rmtree(self._folder)
-        # A signal that comes late is for the command, which may have ended.
-        is_usual = status in (0, -self._signal, 128 + self._signal)
+        # A late signal is for the command, which may have ended. An early one is never lost, except
+        # Python's own exception in a destructor. Some lines depend on the time and are not reached.
+        may_end = not (reported and is_early) or self._signal == signal.SIGINT
+        is_usual = status in (-self._signal, 128 + self._signal) or (status == 0 and may_end)
         if is_usual and not files and not rest:
             return ""
         return f"{point}: status {status}, files {files}, processes {rest}"
@@ -137,11 +142,14 @@ class Ending:
             self._be_command(point, report)
         os.close(report)
         with open(read_end, encoding="utf-8") as file:
-            # A point that is not reached is no failure: some lines depend on the time.
             reported = "" if point else file.read()
             while not (ended := wait_until(lambda: _status_of(pid), _STARVED_S)):
                 # It may wait for a process that was stopped.
                 _continue_all()
+            if point:
+                # Other processes may still have the other end.
+                os.set_blocking(read_end, False)
+                reported = file.read() or ""
         _continue_all()
         return reported, os.waitstatus_to_exitcode(ended[0])
 
@@ -149,6 +157,7 @@ class Ending:
         """Run the command in this process, and exit as it does."""
 
         def act() -> None:
+            os.write(report, b"reached")
             for each in _descendants() if self._is_starved else []:
                 os.kill(each, signal.SIGSTOP)
             os.kill(os.getpid(), self._signal)
@@ -158,6 +167,9 @@ class Ending:
         sys.settrace(points)
         try:
             status = run.main(_COMMAND)
+        except KeyboardInterrupt:
+            # As all commands do.
+            status = 128 + signal.SIGINT
         finally:
             sys.settrace(None)
         if not point:
@@ -216,9 +228,12 @@ def main(number: signal.Signals, when: str, step: int, text: str = "") -> None:
     """Run the program in an empty directory."""
     adopt_orphans()
     ending = Ending(Path("temporary").absolute(), number, is_starved=when == "starved")
-    points = [each for each in ending.points() if text in each][::step]
+    found = ending.points()
+    start = next(index for index, each in enumerate(found) if each.startswith("_run run.py"))
+    early = set(found[:start])
+    points = [each for each in found if text in each][::step]
     for point in points:
-        if problem := ending.problem_at(point):
+        if problem := ending.problem_at(point, is_early=point in early):
             print(problem, flush=True)
     print(len(points))
 

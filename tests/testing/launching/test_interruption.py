@@ -26,7 +26,6 @@ def problems(folder: Path, *arguments: str) -> list[str]:
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
         text=True,
         check=True,
         timeout=LONG_S,

@@ -62,7 +62,8 @@ def tree() -> Path:
     except PermissionError as error:
         raise Uncompilable(str(error)) from None
     made = folder / f"compiled-{_digest()}"
-    with (folder / "compiled.lock").open("w") as lock:
+    # A lock for each: nobody waits for the compilation of another checkout.
+    with (folder / f"{made.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             _remove_old(folder)
@@ -111,7 +112,10 @@ def _compile(directory: Path) -> Path:
 def _remove_old(folder: Path) -> None:
     for path in folder.glob("compiled-*"):
         if path.stat().st_mtime < time.time() - _KEPT_S:
-            shutil.rmtree(path)
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

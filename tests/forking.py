@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -157,6 +158,7 @@ class _Popen(subprocess.Popen[Any]):
 
 _REAL: Final = subprocess.Popen
 _SERVERS: Final[list[_Server]] = []
+_STARTING: Final = threading.Lock()
 
 
 def install() -> None:
@@ -168,10 +170,12 @@ def install() -> None:
 
 def _server() -> _Server:
     """Return the server of this process; one that another process has started is not used."""
-    if not _SERVERS or _SERVERS[-1].owner != os.getpid():
-        _SERVERS[:] = [_Server()]
-        atexit.register(_close, os.getpid())
-    return _SERVERS[-1]
+    # Several threads may start their first commands at the same time.
+    with _STARTING:
+        if not _SERVERS or _SERVERS[-1].owner != os.getpid():
+            _SERVERS[:] = [_Server()]
+            atexit.register(_close, os.getpid())
+        return _SERVERS[-1]
 
 
 def _close(owner: int) -> None:

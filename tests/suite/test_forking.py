@@ -118,3 +118,34 @@ def test_a_timeout_and_a_stop(broker: subprocess.Popen[bytes]) -> None:
     assert broker.poll() is None
     broker.send_signal(signal.SIGCONT)
     assert broker.wait(DEADLINE_S) == 0
+
+
+def test_threads_that_start_their_first_commands_together_share_a_server() -> None:
+    program = """
+import subprocess, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tests import forking
+
+forking.install()
+together = threading.Barrier(8)
+
+def start(number):
+    together.wait()
+    return subprocess.run([sys.executable, "-m", "stompkit", "version"]).returncode
+
+with ThreadPoolExecutor(8) as pool:
+    assert [*pool.map(start, range(8))] == [0] * 8
+threads = [each.read_text().split() for each in Path("/proc/self/task").glob("*/children")]
+print("servers", sum(map(len, threads)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": ROOT},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "servers 1"

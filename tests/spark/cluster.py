@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sysconfig
+import tempfile
 import venv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,9 +56,8 @@ class Machines(NamedTuple):
     folder: Path
 
     def start(self, name: str, *command: str, **environment: str) -> GuardedProcess:
-        """Start a process that writes its log to a separate folder."""
-        folder = self.folder / name
-        folder.mkdir()
+        """Start a process that writes its log to a separate folder; names may be repeated."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         return GuardedProcess(command, self.environment | environment, folder, _STOP_S)
 
     def spark_class(

@@ -24,7 +24,7 @@ from sqlalchemy import make_url
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.values import document
 from stompkit.replication.sinks import ApplyError
-from tests.effort import drawn
+from tests.effort import drawn, effort
 from tests.replication.drawn_tables import (
     Side,
     SourceSide,
@@ -174,6 +174,6 @@ def test_it_arrives_or_is_refused_by_name(ways: _Ways, data: st.DataObject) -> N
 
 
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=drawn(250))
+@settings(_SETTINGS, max_examples=effort(60, 250))
 def test_it_arrives_or_is_refused_by_name_in_many_tables(ways: _Ways, data: st.DataObject) -> None:
     _check(ways, data)

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stompkit.replication.model.events import RowChange
-from tests.effort import drawn
+from tests.effort import drawn, effort
 from tests.replication.drawn_tables import SourceSide, apply, draw_rows, opened
 from tests.servers import SqlServer, mariadb, mysql, postgresql
 
@@ -83,6 +83,6 @@ def test_it_takes_back_what_it_writes(pair: _Pair, data: st.DataObject) -> None:
 
 @pytest.mark.matrix
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=drawn(1000))
+@settings(_SETTINGS, max_examples=effort(200, 1000))
 def test_it_takes_back_what_it_writes_in_many_tables(pair: _Pair, data: st.DataObject) -> None:
     _check(pair, data)

@@ -24,7 +24,7 @@ from stompkit.replication.model.events import decode, encode
 from stompkit.replication.model.values import Json
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.sources.session import sqlalchemy_pub
-from tests.effort import drawn
+from tests.effort import drawn, effort
 from tests.replication.sources.conftest import KINDS, make_engine
 from tests.replication.sources.received import Received
 from tests.servers import SqlServer
@@ -248,7 +248,7 @@ def test_a_target_of_the_same_tables_has_the_same(
 
 @pytest.mark.matrix
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=drawn(700))
+@settings(_SETTINGS, max_examples=effort(150, 700))
 def test_many_targets_of_the_same_tables_have_the_same(
     pair: tuple[str, Any, Any], data: st.DataObject
 ) -> None:

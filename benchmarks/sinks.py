@@ -41,7 +41,7 @@ def main() -> int:
     """Measure; return the exit status."""
     parser = make_parser("sinks", __doc__ or "")
     parser.add_argument("--sink", choices=_SINKS, action="append", help="(default: all)")
-    parser.add_argument("--rows", type=positive, default=50_000, help="(default: 50000)")
+    parser.add_argument("--rows", type=positive, default=20_000, help="(default: 20000)")
     parser.add_argument(
         "--transaction-rows", type=positive, default=10, metavar="N", help="(default: 10)"
     )

@@ -2,10 +2,14 @@
 
 A table gets rows of ten columns, in transactions of a given size. Publishers of stompkit and
 Debezium's engine read the same rows from the log of the same database, in alternating runs over
-TCP. Two kinds of work are measured:
+TCP. These kinds of work are measured:
 
 read     decode the rows and convert them to JSON, which is counted and dropped
 publish  the same, and send the JSON to a broker until it has confirmed all
+each     the same, with one frame for each event; only for transactions of one row
+
+stompkit always sends one frame for each transaction. To publish, the engine has as many events in a
+frame as fit.
 
 All runs of the engine are in one Java virtual machine. The first run shows a cold machine; runs to
 warm up follow, and then the measured ones. A figure is the median of the CPU time of the reading
@@ -34,6 +38,7 @@ from benchmarks._report import Bound, Figure, make_parser, positive, progress, r
 from benchmarks.debezium._databases import DATABASES, Database
 from benchmarks.debezium._engine import Engine, application
 from benchmarks.debezium._runs import BATCH_ROWS, Run, run_engine, run_stompkit
+from stompkit.replication.model.frames import MAX_BODY_BYTES
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.maven import BuildMissing
 from tests.ports import free_ports
@@ -41,7 +46,7 @@ from tests.servers import ServerMissing
 
 #: Maximum CPU time of stompkit as a share of the engine's.
 _SHARE: Final = 1 / 3
-_WORKS: Final = ("read", "publish")
+_WORKS: Final = ("read", "publish", "each")
 #: The readers, in the order of the figures.
 _READERS: Final = ("stompkit", "debezium")
 _numbers: Final = count(1)
@@ -51,7 +56,7 @@ def main() -> int:
     """Measure; return the exit status."""
     parser = make_parser("debezium", __doc__ or "")
     parser.add_argument("--source", choices=DATABASES, action="append", help="(default: all)")
-    parser.add_argument("--rows", type=positive, default=100_000, help="(default: 100000)")
+    parser.add_argument("--rows", type=positive, default=50_000, help="(default: 50000)")
     parser.add_argument(
         "--transaction-rows",
         type=positive,
@@ -60,7 +65,7 @@ def main() -> int:
         help="rows of a transaction; may be repeated (default: 1 and 100)",
     )
     parser.add_argument(
-        "--warm-up", type=positive, default=3, metavar="ROUNDS", help="(default: 3)"
+        "--warm-up", type=positive, default=4, metavar="ROUNDS", help="(default: 4)"
     )
     parser.add_argument("--rounds", type=positive, default=5, help="(default: 5)")
     parser.add_argument(
@@ -87,10 +92,8 @@ def main() -> int:
                 database.fill(options.rows, size)
                 name = f"{database.name}-{size}"
                 with Engine(archives, directory / f"{name}.log", options.java) as engine:
-                    for work in _WORKS:
-                        runs = _measure(
-                            database, engine, broker if work == "publish" else None, options
-                        )
+                    for work in _WORKS if size == 1 else _WORKS[:2]:
+                        runs = _measure(database, engine, broker, work, options)
                         title = f"{database.name}, {size} rows a transaction, {work}"
                         found = _figures(f"{database.name}_{size}_{work}", title, runs, options)
                         figures += found
@@ -116,7 +119,11 @@ def _databases(stack: ExitStack, names: list[str] | None) -> Iterator[Database]:
 
 
 def _measure(
-    database: Database, engine: Engine, broker: RunningBroker | None, options: argparse.Namespace
+    database: Database,
+    engine: Engine,
+    broker: RunningBroker,
+    work: str,
+    options: argparse.Namespace,
 ) -> dict[str, list[Run]]:
     """Return all runs by reader: a cold one, those to warm up, and the measured ones."""
     runs: dict[str, list[Run]] = {reader: [] for reader in _READERS}
@@ -125,9 +132,10 @@ def _measure(
         # Each begins every second round.
         for reader in _READERS[:: -1 if number % 2 else 1]:
             progress(f"{database.name}: round {number + 1} of {rounds}, {reader}")
-            target = None if broker is None else (broker, f"/queue/changes-{next(_numbers)}")
+            target = None if work == "read" else (broker, f"/queue/changes-{next(_numbers)}")
             if reader == "debezium":
-                run = run_engine(database, options.rows, engine, target)
+                frame_bytes = 1 if work == "each" else MAX_BODY_BYTES
+                run = run_engine(database, options.rows, engine, target, frame_bytes=frame_bytes)
             else:
                 run = run_stompkit(database, options.rows, target)
             runs[reader].append(run)

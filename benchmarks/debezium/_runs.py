@@ -49,13 +49,21 @@ class Run(NamedTuple):
 
 
 def run_engine(
-    database: Database, rows: int, engine: Engine, target: tuple[RunningBroker, str] | None
+    database: Database,
+    rows: int,
+    engine: Engine,
+    target: tuple[RunningBroker, str] | None,
+    *,
+    frame_bytes: int = MAX_BODY_BYTES,
 ) -> Run:
-    """Run Debezium's engine; with a broker and a destination it publishes the events."""
+    """Run Debezium's engine; with a broker and a destination it publishes the events.
+
+    A frame has as many events as fit in ``frame_bytes``, and at least one.
+    """
     broker = None
     if target is not None:
         running, destination = target
-        broker = {"port": running.port, "destination": destination, "frame": MAX_BODY_BYTES}
+        broker = {"port": running.port, "destination": destination, "frame": frame_bytes}
     return Run.of(engine.run(database.settings(), rows, broker), rows)
 
 

@@ -3,6 +3,7 @@ package stompkit.debezium;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 import java.io.BufferedInputStream;
+import java.io.BufferedOutputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -12,11 +13,13 @@ import java.net.InetAddress;
 import java.net.Socket;
 
 /**
- * Publishes events to a STOMP broker: those of a batch in few large frames, one event a line, each
- * frame with a receipt. It costs as little as possible, so that the figures are those of the
+ * Publishes events to a STOMP broker: as many in a frame as fit, one event a line, and at least one.
+ * Each frame has a receipt. It costs as little as possible, so that the figures are those of the
  * engine.
  */
 final class Broker implements Target {
+
+  private static final int BUFFER_BYTES = 65_536;
 
   private final Socket socket;
   private final OutputStream output;
@@ -31,9 +34,10 @@ final class Broker implements Target {
     this.most = most;
     socket = new Socket(InetAddress.getLoopbackAddress(), port);
     socket.setTcpNoDelay(true);
-    output = socket.getOutputStream();
+    output = new BufferedOutputStream(socket.getOutputStream(), BUFFER_BYTES);
     input = new BufferedInputStream(socket.getInputStream());
     output.write("CONNECT\naccept-version:1.2\nhost:localhost\n\n\0".getBytes(UTF_8));
+    output.flush();
     expect("CONNECTED");
   }
 
@@ -49,6 +53,11 @@ final class Broker implements Target {
   @Override
   public void flush() {
     send();
+    try {
+      output.flush();
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
     while (waiting > 0) {
       expect("RECEIPT");
       waiting--;

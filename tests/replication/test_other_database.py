@@ -121,7 +121,7 @@ def _held(columns: Sequence[str], rows: list[list[Any]]) -> list[list[Any]]:
 
 def _without_sign(value: Any) -> Any:
     """Return a number, or the text of one, with zero for a negative zero."""
-    return "0" if value == "-0" else value
+    return value[1:] if value in ("-0", "-0.0") else value
 
 
 def _is_no_date(value: Any) -> bool:

@@ -38,8 +38,9 @@ MICROSECOND: Final = timedelta(microseconds=1)
 _MOST_TEXT: Final = 200_000
 #: Numbers in JSON that may exceed double precision: with many digits, or very small.
 _LONG_NUMBER: Final = re.compile(r"[0-9][0-9.]{15,}|[0-9][eE][+-]?[0-9]{3}")
-#: Text of a number, as in JSON. Other text, such as 007, would not be returned as it was.
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+#: Text of a number, as in JSON, or as PostgreSQL has those that are not finite. Other text, such as
+#: 007, would not be returned as it was.
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|-?Infinity")
 #: Integers that a document of MySQL holds exactly.
 _MYSQL_INTEGERS: Final = range(-(2**63), 2**64)
 #: Maximum number of characters of such an integer.

@@ -70,6 +70,9 @@ STORED: list[tuple[str, str, object, object]] = [
     (P, "NUMERIC(5, 2)", Decimal("0.000"), Decimal("0.00")),
     (P, "NUMERIC(40, 9)", Decimal(f"{LONG}00"), LONG),
     (P, "NUMERIC", Decimal("NaN"), "nan"),
+    # The text of a column of MariaDB that got it from PostgreSQL.
+    (P, "NUMERIC", "NaN", "nan"),
+    (P, "NUMERIC", "-Infinity", Decimal("-Infinity")),
     (P, "DOUBLE PRECISION", 0.1, 0.1),
     (P, "DOUBLE PRECISION", math.inf, math.inf),
     (P, "DOUBLE PRECISION", Decimal("0.5"), 0.5),
@@ -273,6 +276,8 @@ REFUSED: list[tuple[str, str, object, str]] = [
     (M, "DECIMAL(5, 2)", Decimal("1.234"), "2 digits"),
     (M, "DECIMAL(5, 2)", Decimal("1000"), "Out of range"),
     (M, "DECIMAL(5, 2)", Decimal("NaN"), "not a number"),
+    (M, "DECIMAL(5, 2)", "Infinity", "not a number"),
+    *[(kind, "INTEGER", "NaN", "not a whole number") for kind in ALL],
     (S, "DECIMAL(30, 9)", LONG, "as text"),
     *[(kind, "NUMERIC(5, 2)", "x", "not a number") for kind in ALL],
     (M, "DOUBLE", math.nan, "not a number"),

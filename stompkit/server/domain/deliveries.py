@@ -191,6 +191,10 @@ class ConnectionBase(ScheduledConnection):
         """Record that a subscription has been served."""
         raise NotImplementedError
 
+    def log_lost_copy(self, home: DestinationBase) -> None:
+        """Log that it reads a topic too slowly and loses a message."""
+        raise NotImplementedError
+
     def drop_from_longest_backlog(self) -> None:
         """Drop the oldest message of the subscription with the longest backlog."""
         raise NotImplementedError
@@ -378,6 +382,7 @@ class Subscription:
         """Count a lost topic message."""
         self.dropped += 1
         entry.home.count_lost_copy()
+        self.connection.log_lost_copy(entry.home)
 
     def drop_backlog(self) -> None:
         """Discard all held topic messages."""

@@ -14,7 +14,6 @@ from stompkit.server.domain.pending_offers import PendingOffer
 from stompkit.server.domain.queues.delays import Delays
 from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.interfaces import StoreError
-from stompkit.server.log import client_events
 from stompkit.server.settings.broker import Policy
 
 __all__ = ["Topic"]
@@ -352,7 +351,6 @@ class Topic(Destination):
 
     def count_lost_copy(self) -> None:
         """Count a message that a subscriber does not get, since it reads too slowly."""
-        self.host.broker.traps.warn(client_events.slow_reader, self.host.name, self.name)
         self.dropped += 1
 
     def clear(self) -> None:

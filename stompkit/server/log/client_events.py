@@ -70,11 +70,11 @@ def refusals_omitted(*, count: int) -> None:
 
 @log_event(
     "warning",
-    "{destination!a}: a subscriber reads too slowly and loses messages, even if their senders got"
-    " receipts; see max_topic_backlog, or subscribe durably",
+    "{peer}[ (user {user!a})] reads {destination!a} too slowly and loses messages, even if their"
+    " senders got receipts; see max_topic_backlog, or subscribe durably",
 )
-def slow_reader(*, host: str, destination: str) -> None:
-    """A subscriber of a topic loses messages; logged once for each topic."""
+def slow_reader(*, peer: str, host: str, destination: str, user: str = "") -> None:
+    """A subscriber of a topic loses messages; logged once for each topic and client address."""
 
 
 @log_event(

@@ -26,15 +26,34 @@ class OnceLog:
 
     def __init__(self) -> None:
         """Start with nothing logged."""
-        self._logged: set[tuple[str, str, str]] = set()
+        self._logged: set[tuple[str, ...]] = set()
 
     def warn(self, warning: _Warning, host: str, destination: str) -> None:
         """Log a warning, unless it was already logged for the destination."""
-        key = (warning.name, host, destination)
+        if self._is_first(warning.name, host, destination, ""):
+            warning(host=host, destination=destination)
+            self._check_limit()
+
+    def warn_slow_reader(
+        self, host: str, destination: str, client: str, *, address: str, user: str
+    ) -> None:
+        """Log a slow subscriber, unless it was already logged for the topic and the client.
+
+        ``client`` is the address without the port, so that a client that reconnects is logged once.
+        """
+        if self._is_first(client_events.slow_reader.name, host, destination, client):
+            client_events.slow_reader(peer=address, user=user, host=host, destination=destination)
+            self._check_limit()
+
+    def _is_first(self, *key: str) -> bool:
+        """Return True if a warning is new and the limit permits it."""
         if key in self._logged or len(self._logged) >= _MOST:
-            return
+            return False
         self._logged.add(key)
-        warning(host=host, destination=destination)
+        return True
+
+    def _check_limit(self) -> None:
+        """Log once that the limit is reached."""
         if len(self._logged) == _MOST:
             client_events.warnings_omitted()
 

@@ -486,6 +486,22 @@ def test_warnings_about_destinations(lines: LogLines) -> None:
     assert slow["destination"] == "/topic/slow"
 
 
+@logs("slow-reader")
+def test_a_slow_subscriber_is_named_once_for_each_address(lines: LogLines) -> None:
+    broker = MemoryBroker(BrokerConfig(max_topic_backlog=1))
+    for address in ("10.0.0.1", "10.0.0.2", "10.0.0.1"):
+        reader = broker.connect(address)
+        reader.send("CONNECT", {"accept-version": "1.2", "host": "memory"})
+        reader.subscribe("/topic/slow")
+        reader.stop_reading()
+    for _ in range(10):
+        publish(broker.client(), "/topic/slow")
+    first, second = lines.events("slow-reader")
+    assert first["peer"].startswith("10.0.0.1:")
+    assert second["peer"].startswith("10.0.0.2:")
+    assert first["message"].startswith(f"{first['peer']} reads '/topic/slow' too slowly")
+
+
 @logs("repetition-ignored")
 def test_a_message_that_would_be_repeated() -> None:
     client = MemoryBroker().client()

@@ -8,7 +8,7 @@ from mypy_extensions import mypyc_attr
 
 from stompkit.frames import RemoteProtocolError
 from stompkit.server.domain.broker import Broker
-from stompkit.server.domain.deliveries import Subscription
+from stompkit.server.domain.deliveries import DestinationBase, Subscription
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.queues.queue import Queue
@@ -190,6 +190,12 @@ class BrokerSession(Output):
         for subscription in self.subscriptions.values():
             self.scheduler.feed(subscription)
         self.scheduler.pull(self)
+
+    def log_lost_copy(self, home: DestinationBase) -> None:
+        """Log that it reads a topic too slowly and loses a message."""
+        self.broker.traps.warn_slow_reader(
+            self.host.name, home.name, self.peer, address=self.address, user=self.user.name
+        )
 
     def drop_from_longest_backlog(self) -> None:
         """Drop the oldest message of the subscription with the longest backlog."""

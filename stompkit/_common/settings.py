@@ -39,7 +39,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     except RecursionError:
         raise ConfigurationError(f"{path}: tables or arrays are nested too deeply") from None
     except UnicodeDecodeError:
-        raise ConfigurationError(f"{path}: not UTF-8, as TOML has to be") from None
+        raise ConfigurationError(f"{path}: not UTF-8. Save the file as UTF-8.") from None
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path}: {reason_of(error)}") from None
 

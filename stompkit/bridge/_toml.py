@@ -108,7 +108,7 @@ class _Reading:
             each: self._site(f"[sites.{each}]", each, table) for each, table in top["sites"].items()
         }
         if not top["routes"]:
-            self.add("[[routes]]", "there is none: a bridge needs one route at least")
+            self.add("[[routes]]", "missing: a bridge needs at least one route")
         legs: list[Leg] = []
         for number, table in enumerate(top["routes"], 1):
             legs += self._route(f"[[routes]] #{number}", number, table, sites, hops)
@@ -183,7 +183,7 @@ class _Reading:
             self.add(place, "from and to are the same site")
         queues, topics = list(table["queues"]), list(table["topics"])
         if not queues and not topics:
-            self.add(place, "names no destination: queues or topics")
+            self.add(place, "names no destination: set queues or topics")
         if wrong := template_mistake(table["destination"]):
             self.add(f"{place} destination", wrong)
             return []

@@ -57,8 +57,8 @@ def identity_of(folder: Path, *, is_elsewhere: bool = False) -> Identity:
                 " see this folder under the same path, over NFS or as a shared volume"
             ) from None
         raise SpoolError(
-            f"{folder} has no spool: it is made when `stompkit spool run` or a SpoolWriter first"
-            " opens it, and has to be on a disk that this machine sees"
+            f"there is no spool in {folder}. Check the path; `stompkit spool run` or a SpoolWriter"
+            " creates a spool."
         ) from None
     except (KeyError, TypeError, ValueError):
         raise BrokenSpoolError(path, 0, "it does not say which spool this is") from None

@@ -298,7 +298,7 @@ def test_passwd_asks_twice_on_a_terminal(tmp_path: Path) -> None:
         (["joe", "--remove"], 1, "has no user joe"),
         (["joe"], 1, "a passcode must not be empty"),
         (["joe:x"], 2, "has no colon"),
-        (["#joe"], 2, "begins with no #"),
+        (["#joe"], 2, "does not begin with #"),
         ([""], 2, "printable"),
         (["joe", "--group", "a,b"], 2, "neither colon nor comma"),
     ],
@@ -531,8 +531,8 @@ def test_run_tells_what_it_could_not_keep(tmp_path: Path) -> None:
         (["--", "/etc/passwd"], 126, os.strerror(13)),
         (["--broker", "nonsense", "--", "true"], 125, "no broker is called 'nonsense'"),
         (["--broker", "command:mq", "--", "true"], 125, "tells its broker where to listen"),
-        ([], 2, "what is to be run?"),
-        (["--"], 2, "what is to be run?"),
+        ([], 2, "the command to run is missing"),
+        (["--"], 2, "the command to run is missing"),
     ],
 )
 def test_run_tells_what_it_cannot_run(arguments: list[str], status: int, problem: str) -> None:

@@ -285,10 +285,10 @@ def test_a_file_is_a_message(ours: Commands, queue: str, tmp_path: Path) -> None
         (["send", "/queue/a", "x", "--mq", "stomp://x/queue/a"], "has no destination here"),
         (["send", "/queue/a", "x", "--mq", "env:NO_SUCH"], "there is no NO_SUCH"),
         (["send", "/queue/a", "x", "--passcode-file", "/none"], f"/none: {os.strerror(2)}"),
-        (["receive", "/queue/a", "--follow", "--count", "1"], "--follow goes on for ever"),
+        (["receive", "/queue/a", "--follow", "--count", "1"], "--follow never ends"),
         (["receive", "/queue/a", "/queue/b", "--durable", "x"], "for one destination"),
         (["receive", "/queue/a", "--browse", "--exec", "x"], "--browse takes nothing"),
-        (["move", "/queue/a", "/queue/a"], "both are the same"),
+        (["move", "/queue/a", "/queue/a"], "both queues are '/queue/a'"),
         (["move", "/queue/a", "/queue/b", "--mq", "x", "--id", "1"], "--id is for the admin"),
     ],
 )

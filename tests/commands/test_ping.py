@@ -70,13 +70,14 @@ def test_nobody_there_is_told() -> None:
         told = run("ping", f"127.0.0.1:{one},127.0.0.1:{two}", status=1)
         lines = told.splitlines()
         assert lines == [
-            f"stompkit ping: 127.0.0.1:{port}: Connection refused" for port in (one, two)
+            f"stompkit ping: 127.0.0.1:{port}: Connection refused. Is a broker running there?"
+            for port in (one, two)
         ]
         [line] = run("ping", f"127.0.0.1:{one}", "--json", status=1).splitlines()
         assert json.loads(line) == {
             "host": f"127.0.0.1:{one}",
             "answers": False,
-            "problem": "Connection refused",
+            "problem": "Connection refused. Is a broker running there?",
         }
 
 
@@ -152,7 +153,7 @@ def answering(octets: bytes) -> Iterator[str]:
         (
             b"CONNECTED\nversion:1.2\n\n\0MESSAGE\nsubscription:1\nmessage-id:1\ndestination:/a\n\n\0"
             b"RECEIPT\nreceipt-id:other\n\n\0",
-            "a RECEIPT for something else than DISCONNECT",
+            "the broker sent a RECEIPT, but not for DISCONNECT",
         ),
     ],
 )

@@ -87,9 +87,9 @@ def test_a_file_is_checked(run: Run, file: Path, tmp_path: Path) -> None:
         f"{file}: events: OK: store changes in an event store",
     ]
     assert "not yet: " in errors
-    assert "has no spool" in errors
+    assert "there is no spool in" in errors
     SpoolWriter(tmp_path / "spool").close()
-    assert "has no spool" not in run("check", file)[2]
+    assert "there is no spool in" not in run("check", file)[2]
     assert not (tmp_path / "copy.sqlite").exists()
 
 
@@ -190,7 +190,7 @@ def test_a_job_that_the_file_does_not_describe_is_refused(
 def test_the_status_of_what_has_never_run_is_told(run: Run, file: Path, tmp_path: Path) -> None:
     status, _, errors = run("status", file)
     assert status == 1
-    assert "has no spool" in errors
+    assert "there is no spool in" in errors
     SpoolWriter(tmp_path / "spool", partitions=2).close()
     status, output, errors = run("status", file)
     assert (status, errors) == (0, "")

@@ -250,8 +250,8 @@ def test_a_broker_that_nobody_knows_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "where is the broker? --to HOST:PORT"),
-        (["--check"], "what is to be checked? --check --script FILE"),
+        ([], "the address of the broker is missing: give --to HOST:PORT"),
+        (["--check"], "--check needs a script: give --script FILE"),
         (["--to", "localhost"], "is not HOST:PORT"),
         (["--to", "localhost:0"], "'0' is not a port"),
         (["--to", "localhost:1", "--listen", ":0"], "is not HOST:PORT"),

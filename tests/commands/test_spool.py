@@ -198,7 +198,7 @@ def test_an_empty_spool_is_told_of(run: Run, tmp_path: Path) -> None:
 def test_where_there_is_no_spool_that_is_told(run: Run, tmp_path: Path, command: str) -> None:
     status, output, errors = run(command, tmp_path / "nothing")
     assert (status, output) == (1, "")
-    assert "has no spool" in errors
+    assert "there is no spool in" in errors
 
 
 def test_readers_are_listed_and_forgotten(run: Run, spool: Path) -> None:

@@ -82,7 +82,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     made = parser()
     options = made.parse_args(arguments)
     if not _is_word(options.user, ":") or options.user.startswith("#"):
-        made.error("a user's name is printable, has no colon, and begins with no # or blank")
+        made.error("a user's name is printable, has no colon, and does not begin with # or a space")
     if not all(_is_word(each, ":,") for each in options.group):
         made.error("a group's name is printable and has neither colon nor comma")
     return options

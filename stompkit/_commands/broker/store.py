@@ -199,7 +199,9 @@ def _open_store(where: str, *, is_made: bool) -> Iterator[MessageStore]:
         return
     directory = Path(where)
     if not is_made and not has_lmdb(directory):
-        raise _RefusedError(f"there is no store in {directory}")
+        raise _RefusedError(
+            f"there is no store in {directory}. Name the directory of --data, or path in [store]."
+        )
     lock = DirectoryLock(directory)
     if not lock.try_acquire():
         raise _RefusedError(f"{directory} is in use by {lock.holder()}: stop that first")

@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> int:
     if "" in options.destinations:
         made.error("the destination is empty: name one, such as /queue/orders")
     if options.follow and (options.count or options.timeout):
-        made.error("--follow goes on for ever: give --count or --timeout, or that")
+        made.error("--follow never ends: leave it out, or leave out --count and --timeout")
     if options.durable and len(options.destinations) > 1:
         made.error("--durable is for one destination: its name is that of one subscription")
     if options.browse and (

@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
     made = parser()
     options = made.parse_args(arguments)
     if options.source == options.target:
-        made.error("both are the same")
+        made.error(f"both queues are {options.source!r}: name another one")
     if options.mq is None:
         return on_admin("move", options, lambda admin: _move(admin, options))
     if options.ids:

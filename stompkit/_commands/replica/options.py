@@ -270,7 +270,7 @@ def _engine(db: str, *, is_made: bool) -> Engine:
         engine = create_engine(url.set(drivername=driver) if driver else url)
     except (ArgumentError, NoSuchModuleError):
         raise ReplicaUsageError(
-            f"--db {mask_url(db)!r} is no URL of a database, such as sqlite:///notes.db or"
+            f"--db {mask_url(db)!r} is not the URL of a database, such as sqlite:///notes.db or"
             " postgresql://USER:PASSWORD@HOST/DB"
         ) from None
     if url.get_backend_name() == "sqlite" and not is_made:
@@ -283,7 +283,9 @@ def _check_file(file: str | None) -> None:
     try:
         if not (file and Path(file).exists()):
             name = file or "file"
-            raise ReplicaUsageError(f"there is no {name}: `stompkit replica create` makes it")
+            raise ReplicaUsageError(
+                f"there is no {name}. Check --db; `stompkit replica create` creates it."
+            )
         with open(file, "rb"):
             pass
     except OSError as error:

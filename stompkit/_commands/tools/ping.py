@@ -188,6 +188,10 @@ def _ask(host: str, url: BrokerUrl, options: argparse.Namespace) -> _Answer:
 def _reason(error: OSError | ProtocolError) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, ConnectionRefusedError):
+        return "Connection refused. Is a broker running there?"
+    if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME:
+        return "there is no host of this name. Check the address."
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
         return reason_of(error)
     return str(error)
@@ -234,7 +238,7 @@ class _Peer:
         while (frame := self.expect("RECEIPT", "MESSAGE")).command != "RECEIPT":
             pass
         if frame.headers.get("receipt-id") != receipt:
-            raise _UnwellError(f"a RECEIPT for something else than {command}")
+            raise _UnwellError(f"the broker sent a RECEIPT, but not for {command}")
 
     def expect(self, *commands: str) -> Frame:
         """Return the next frame, which must be one of these; raises an ERROR frame."""
@@ -250,7 +254,7 @@ class _Peer:
                     ". No login was sent: write stomp://LOGIN@HOST:PORT, and set STOMPKIT_PASSCODE"
                 )
             raise _UnwellError(f"ERROR: {words[:500]}" + (f" ({code})" if code else "") + remedy)
-        raise _UnwellError(f"{frame.command} in place of {commands[0]}")
+        raise _UnwellError(f"the broker sent {frame.command} instead of {commands[0]}")
 
     def _receive(self) -> Frame:
         while not self._frames:

@@ -195,9 +195,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     made = parser()
     options = made.parse_args(arguments)
     if options.check and options.script is None:
-        made.error("what is to be checked? --check --script FILE")
+        made.error("--check needs a script: give --script FILE")
     if not options.check and options.to is None:
-        made.error("where is the broker? --to HOST:PORT")
+        made.error("the address of the broker is missing: give --to HOST:PORT")
     return options
 
 

@@ -135,7 +135,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     if options.command[:1] == ["--"]:
         del options.command[0]
     if not options.command:
-        made.error("what is to be run? stompkit run -- COMMAND")
+        made.error("the command to run is missing: write stompkit run -- COMMAND")
     return options
 
 

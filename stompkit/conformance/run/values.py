@@ -58,7 +58,7 @@ def broker(text: str) -> str:
     """Parse the name of a broker that can be launched."""
     if text.partition(":")[0] not in BROKERS and not text.startswith("command:"):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is none of {', '.join(BROKERS)}, nor does it begin with command:"
+            f"{text!r} is not one of {', '.join(BROKERS)}, and does not begin with command:"
         )
     return text
 

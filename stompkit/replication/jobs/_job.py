@@ -48,7 +48,8 @@ class Job:
         tables = settings.selection()
         if settings.create and settings.source.startswith("outbox+"):
             raise JobError(
-                "--create: an outbox does not tell what columns tables have; make the tables"
+                "--create: an outbox does not contain the columns of tables. Create the tables"
+                " yourself, and leave --create out."
             )
         if settings.once and settings.source.startswith(BROKERS):
             raise JobError("--once is for databases: a broker does not say where its end is")

@@ -30,8 +30,8 @@ def check_admin(admin: AdminSettings, document: Document) -> None:
         if admin.token_file is None and not is_local(description):
             document.add(
                 ("admin", "endpoints"),
-                f"item {number}: {description} can be reached from elsewhere, and whoever gets in"
-                " may do everything: set token_file, or add :interface=127.0.0.1",
+                f"item {number}: other machines can reach {description} and control the broker"
+                " without a token. Set token_file, or add :interface=127.0.0.1.",
             )
     tokens = [
         _checked_token(document, name, path)

@@ -27,7 +27,7 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Set
     except OSError as error:
         raise SettingsError([f"{path}: cannot be read: {reason_of(error)}"]) from None
     except UnicodeDecodeError:
-        raise SettingsError([f"{path}: not UTF-8, as TOML has to be"]) from None
+        raise SettingsError([f"{path}: not UTF-8. Save the file as UTF-8."]) from None
     return parse_settings(text, str(path), overrides)
 
 

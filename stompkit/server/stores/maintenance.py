@@ -35,7 +35,9 @@ def compact(directory: Path) -> tuple[int, int]:
     old = environment.path / DATA_FILE
     new = environment.path / f"{DATA_FILE}.new"
     if not old.is_file():
-        raise StoreError(f"there is no store in {directory}")
+        raise StoreError(
+            f"there is no store in {directory}. Name the directory of --data, or path in [store]."
+        )
     with _locked(directory):
         try:
             environment.open()

@@ -757,7 +757,7 @@ def test_a_file_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
     path.write_bytes("# für".encode("latin-1"))
     with pytest.raises(SettingsError) as caught:
         read_settings(path)
-    assert caught.value.problems == [f"{path}: not UTF-8, as TOML has to be"]
+    assert caught.value.problems == [f"{path}: not UTF-8. Save the file as UTF-8."]
 
 
 def test_mistakes_of_a_file_are_told_with_its_path(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class FaultMethods:
                 changed[place] ^= random.randrange(1, 256)
             passage.octets = bytes(changed)
 
-        return self._put(rule_of_frames("corrupt", act, command, where, _octets(octets)))
+        return self._put(rule_of_frames("corrupt", act, command, where, _bytes(octets)))
 
     def truncate(
         self, command: str | None = None, *, octets: int | None = None, **where: Any
@@ -95,7 +95,7 @@ class FaultMethods:
             kept = len(passage.octets) // 2 if octets is None else octets
             passage.end("close", passage.octets[:kept], rule)
 
-        details = "after half of it" if octets is None else f"after {_octets(octets)}"
+        details = "after half of it" if octets is None else f"after {_bytes(octets)}"
         return self._put(rule_of_frames("truncate", act, command, where, details))
 
     def inject(
@@ -119,9 +119,9 @@ class FaultMethods:
             for version in VERSIONS:
                 encode(what, version)
         elif not isinstance(what, bytes):
-            raise TypeError(f"what is {what!r}, neither a frame nor octets")
+            raise TypeError(f"what is {what!r}, neither a frame nor bytes")
         injection = Injection(direction, what)
-        words = what.command if isinstance(what, Frame) else _octets(len(what))
+        words = what.command if isinstance(what, Frame) else _bytes(len(what))
         details = f"{words} to the {'client' if direction == 'sent' else 'broker'}"
 
         def act(passage: Passage, rule: Rule, random: Random) -> None:
@@ -165,7 +165,7 @@ class FaultMethods:
             passage.slice_bytes = octets
             passage.pause_s = pause_s
 
-        details = f"{_octets(octets)} at a time"
+        details = f"{_bytes(octets)} at a time"
         return self._put(rule_of_frames("split", act, command, where, details, octets=True))
 
     def hold(self, command: str | None = None, **where: Any) -> Fault:
@@ -208,7 +208,7 @@ class FaultMethods:
                 kind="bandwidth",
                 match=Match(direction=direction, connection=connection),
                 about="rate",
-                details=f"{bytes_per_s:g} octets per second",
+                details=f"{bytes_per_s:g} bytes per second",
                 bytes_per_s=bytes_per_s,
             )
         )
@@ -308,5 +308,5 @@ def _lose(passage: Passage, rule: Rule, random: Random) -> None:
     passage.is_over = True
 
 
-def _octets(number: int) -> str:
-    return f"{number} octet{'s' * (number != 1)}"
+def _bytes(number: int) -> str:
+    return f"{number} byte{'s' * (number != 1)}"

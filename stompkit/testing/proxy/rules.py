@@ -211,7 +211,7 @@ class Rule:
         if self.about == "beats":
             return words.removeprefix("any frame").lstrip()
         if self.about in ("octets", "rate"):
-            return words.replace("any frame", "all octets", 1)
+            return words.replace("any frame", "all bytes", 1)
         if self.about != "frames":
             number = self.match.connection
             return "connections" if number is None else f"connection {number}"

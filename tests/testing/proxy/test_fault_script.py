@@ -119,7 +119,7 @@ def test_a_script_gives_its_faults_in_their_order(bench: Bench) -> None:
     assert script.seed is None
     faults = script.apply(bench.proxy())
     assert [str(fault) for fault in faults] == [
-        "hold: all octets",
+        "hold: all bytes",
         "refuse: connections, at most 2 times",
     ]
 

@@ -747,11 +747,11 @@ def test_a_fault_says_what_it_is(proxy: Proxy) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda proxy: proxy.delay(0.5), "delay: all octets, 0.5 s"),
+        (lambda proxy: proxy.delay(0.5), "delay: all bytes, 0.5 s"),
         (lambda proxy: proxy.delay(1, "SEND", jitter_s=0.5), "delay: SEND, 1 s to 1.5 s"),
-        (lambda proxy: proxy.hold(direction="sent"), "hold: all octets sent"),
-        (lambda proxy: proxy.split(octets=1), "split: all octets, 1 octet at a time"),
-        (lambda proxy: proxy.bandwidth(1e3), "bandwidth: all octets, 1000 octets per second"),
+        (lambda proxy: proxy.hold(direction="sent"), "hold: all bytes sent"),
+        (lambda proxy: proxy.split(octets=1), "split: all bytes, 1 byte at a time"),
+        (lambda proxy: proxy.bandwidth(1e3), "bandwidth: all bytes, 1000 bytes per second"),
         (lambda proxy: proxy.swallow_heart_beats("sent"), "swallow_heart_beats: sent"),
         (lambda proxy: proxy.swallow_heart_beats(), "swallow_heart_beats"),
         (lambda proxy: proxy.reset(connection=2), "reset: connection 2"),
@@ -760,7 +760,7 @@ def test_a_fault_says_what_it_is(proxy: Proxy) -> None:
         (lambda proxy: proxy.stop_reading(), "stop_reading: connections, at the client"),
         (lambda proxy: proxy.refuse(2), "refuse: connections, at most 2 times"),
         (lambda proxy: proxy.truncate("SEND"), "truncate: SEND, after half of it"),
-        (lambda proxy: proxy.corrupt(octets=2), "corrupt: any frame, 2 octets"),
+        (lambda proxy: proxy.corrupt(octets=2), "corrupt: any frame, 2 bytes"),
         (
             lambda proxy: proxy.drop("SEND", probability=0.25, every=2, connection=1),
             "drop: SEND on connection 1, every 2nd, with probability 0.25",
@@ -835,7 +835,7 @@ def test_a_fault_goes_with_its_block_and_can_be_removed_twice(proxy: Proxy, wire
         (lambda proxy: proxy.bandwidth(0), "bytes_per_s is 0, not 1 or more"),
         (lambda proxy: proxy.half_open(gone="both"), "gone is 'both', not client or broker"),
         (lambda proxy: proxy.stop_reading("both"), "side is 'both'"),
-        (lambda proxy: proxy.inject("text"), "what is 'text', neither a frame nor octets"),
+        (lambda proxy: proxy.inject("text"), "what is 'text', neither a frame nor bytes"),
         (lambda proxy: proxy.reset("SEND", later=True), "not both"),
         (lambda proxy: proxy.reset(later=True, destination="/queue/x"), "not both"),
     ],

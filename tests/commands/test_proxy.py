@@ -130,6 +130,44 @@ def test_connections_faults_and_frames_are_printed(tmp_path: Path, stack: ExitSt
     assert running.end() == 0
 
 
+INJECTING = """
+[[fault]]
+do = "inject"
+frame = "SEND"
+what = { command = "ERROR", headers = { message = "not today" } }
+"""
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_an_injected_frame_is_printed_as_injected(
+    tmp_path: Path, stack: ExitStack, *, is_json: bool
+) -> None:
+    (tmp_path / "faults.toml").write_text(INJECTING, encoding="utf-8")
+    options = ["--json"] if is_json else []
+    running = Running(tmp_path, stack, "--script", "faults.toml", "--frames", *options)
+    if is_json:
+        url = json.loads(running.has_printed(1)[0])["listening"]
+        client = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), LONG_S)
+        stack.enter_context(client)
+        broker = stack.enter_context(running.upstream.accept())
+    else:
+        client, broker = running.connect()
+    frame = b"SEND\ndestination:/queue/x\n\none\0"
+    client.sendall(frame)
+    assert take(broker, len(frame)) == frame
+    error = b"ERROR\nmessage:not today\n\n\0"
+    assert take(client, len(error)) == error
+    [injected] = running.has_printed(5)[4:]
+    if is_json:
+        document = json.loads(injected)
+        assert document["injected"] is True
+        assert document["headers"] == [["message", "not today"]]
+    else:
+        assert running.lines[3].startswith("#1 inject: SEND, ERROR to the client")
+        assert injected == "#1 injected ERROR  message:'not today'"
+    assert running.end() == 0
+
+
 def test_lines_are_json_where_that_is_wanted(tmp_path: Path, stack: ExitStack) -> None:
     (tmp_path / "faults.toml").write_text(SCRIPT, encoding="utf-8")
     running = Running(tmp_path, stack, "--script", "faults.toml", "--frames", "--json")

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from stompkit._commands.shared.documents import checked, frame_document, now
 from stompkit._common.arguments import Parser
@@ -25,9 +25,10 @@ __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 The first line of output is the URL of the proxy. Then each connection and each injected fault is
-printed on a line, and with --frames each frame, as its sender sent it. Passcodes are masked. The
-proxy runs until SIGINT (Ctrl-C) or SIGTERM. With --json, each line is a JSON object: the first has
-"listening", frames have "command", and other events have "note".
+printed on a line. With --frames, each frame is printed, as its sender sent it and before faults act
+on it; injected frames are marked "injected". Passcodes are masked. The proxy runs until SIGINT
+(Ctrl-C) or SIGTERM. With --json, each line is a JSON object: the first has "listening", frames have
+"command", injected ones also have "injected", and other events have "note".
 
   stompkit proxy --listen 127.0.0.1:61614 --to mq.example:61613 --frames
   stompkit proxy --to localhost:61613 --script faults.toml --seed 7 --announce proxy.json
@@ -106,7 +107,18 @@ class _Printed(FrameLog):
         """Record a frame and print it."""
         super().record(direction, connection, frame)
         for seen in self.all:
-            self._output.line(self._document(seen) if self._output.is_json else str(seen))
+            self._output.line(
+                json_line(self._document(seen)) if self._output.is_json else str(seen)
+            )
+
+    def injected(self, direction: Direction, connection: int, frame: Frame) -> None:
+        """Print a frame that a fault injects."""
+        super().record(direction, connection, frame)  # masks passcodes
+        for seen in self.all:
+            if self._output.is_json:
+                self._output.line(json_line({**self._document(seen), "injected": True}))
+            else:
+                self._output.line(str(seen).replace(f" {direction:<8} ", " injected ", 1))
 
     def undecodable(self, direction: Direction, connection: int, octets: bytes) -> None:
         """Report once that the following bytes are not STOMP."""
@@ -116,14 +128,13 @@ class _Printed(FrameLog):
             self._output.note(text)
 
     @staticmethod
-    def _document(seen: SeenFrame) -> str:
+    def _document(seen: SeenFrame) -> dict[str, Any]:
         frame = seen.frame
         octets = len(frame.body) + seen.cut_bytes
         peer, headers = f"#{seen.connection}", frame.headers.items()
-        document = frame_document(
+        return frame_document(
             now(), seen.direction, peer, frame.command, headers, frame.body, octets
         )
-        return json_line(document)
 
 
 def main(arguments: list[str]) -> int:

@@ -117,6 +117,9 @@ class FrameLog:
                 self._beats[direction] += 1
                 self._changed.notify_all()
 
+    def injected(self, direction: Direction, connection: int, frame: Frame) -> None:
+        """Ignore a frame that a fault injects: neither end has sent it."""
+
     def undecodable(self, direction: Direction, connection: int, octets: bytes) -> None:
         """Record bytes that are not a frame; no frame can follow them in this direction."""
         most = _MOST_OCTETS + self._secrets.longest_bytes

@@ -7,6 +7,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from stompkit.frames import Frame
 from stompkit.testing.frames.events import End
 from stompkit.testing.frames.matching import Direction
 from stompkit.testing.proxy.contracts import ConnectionOwner, FlowOwner
@@ -137,6 +138,9 @@ class Connection(FlowOwner):
 
     def inject(self, injection: Injection) -> None:
         """Inject a frame or bytes."""
+        log = self.server.frames
+        if log is not None and isinstance(injection.what, Frame):
+            log.injected(injection.direction, self.number, injection.what)
         self._flows[injection.direction].filter.inject(injection.octets(self._reader.version))
 
     # The end.

@@ -1,4 +1,4 @@
-"""List sentences that are too long, and words that pages do not use.
+"""List sentences that are too long, vague headings, and words that pages do not use.
 
 ``python docs/check_prose.py PAGE ...`` checks some pages, and without arguments all. The words are
 in ``prose.toml``. Code is not searched, and neither are pages that quote the specifications.
@@ -37,6 +37,8 @@ _END: Final = re.compile(r"(?<=[.!?])\s+|[:;]\s+|\s+--?\s+")
 _CODE: Final = "_"
 #: An enumeration of code counts as one word.
 _CODES: Final = re.compile(r"_(?:,? (?:and |or )?_)+")
+#: Opening of a heading that names no subject.
+_VAGUE: Final = re.compile(r"(What|Where|Who|Whoever|Whether)\b")
 #: Words in a quotation are those of others.
 _QUOTATION: Final = re.compile(r'"[^"]*"')
 _SETTINGS: Final = {
@@ -109,6 +111,8 @@ def check(path: Path, words: Sequence[Word]) -> Iterator[Finding]:
         place = f"{name}:{_line(node)}"
         text = _plain(node)
         own = _QUOTATION.sub("", text)
+        if isinstance(node, nodes.title) and _VAGUE.match(text):
+            yield Finding(place, f"{text}: a heading is a term that people search for")
         for word in used:
             for match in word.pattern.finditer(own):
                 yield Finding(place, f'"{match[0]}": {word.instead}')

@@ -28,8 +28,8 @@ _WIDTH: Final = 100
 _INTRODUCTION: Final = """\
 .. Made by docs/make_coverage.py from the cases and the catalogue: change those instead.
 
-What the conformance suite tests
-================================
+Conformance coverage
+====================
 
 Every statement that the three specifications of STOMP make, in our words and, in quotation marks,
 in theirs, with the cases that test it, or the reason why none does. Cases whose names begin with

@@ -68,8 +68,8 @@ _SPECIAL: Final = re.compile(r"([\\`*|_])")
 _INTRODUCTION: Final = """\
 .. Made by docs/make_results.py from conformance/results and conformance/brokers: run that instead.
 
-What the conformance suite finds
-================================
+Conformance results
+===================
 
 ``make results`` launches the brokers that are installed or fetched, as tests that use
 ``stomp_broker`` get them, and runs the suite on each. A `table of all cases`_, ``matrix.html``,

@@ -31,12 +31,12 @@ _NAME: Final = "replication-types.rst"
 _INTRODUCTION: Final = """\
 .. Made by docs/make_types.py from the code of publishers and sinks: change that instead.
 
-Types
-=====
+Data types
+==========
 
-What the types of each source become: on the wire, in Redis and in search; and the columns that
-``--create`` makes for them in each SQL database. A column that is there already may be another one,
-as long as it holds the value: see `Sinks <replication-targets.rst>`__.
+This page lists the data types of each source. For each type it has the form in JSON, Redis and
+search, and the column that ``--create`` creates in each SQL database. An existing column may have
+another type if it can hold the values: see `Sinks <replication-targets.rst>`__.
 
 .. contents::
    :local:
@@ -44,20 +44,20 @@ as long as it holds the value: see `Sinks <replication-targets.rst>`__.
 
 """
 _FORMS: Final = """\
-On the wire, in Redis, in search
---------------------------------
+JSON, Redis and search
+----------------------
 
 The names in the first column are those of ``schema`` changes and of the tables below. Redis keeps
-the forms of the wire. NULL is ``null`` everywhere. What these forms are is in `Events
-<replication-events.rst#values>`__.
+the forms of the messages. NULL is ``null`` everywhere. `Changeset format
+<replication-events.rst#values>`__ describes these forms.
 """
 _POSTGRESQL: Final = """\
 PostgreSQL
 ----------
 
-Domains are what they are built on. All other types, such as enumerations, are text: what PostgreSQL
-writes. So are values of the types here for which there is no other form, such as ``infinity``. From
-PostgreSQL to PostgreSQL, types that are text to others keep their names.
+A domain has the form of its base type. All other types, such as enumerations, become text, as
+PostgreSQL writes it. So do values that have no other form, such as ``infinity``. From PostgreSQL to
+PostgreSQL, columns of these types keep their types.
 """
 _MYSQL: Final = """\
 MariaDB and MySQL
@@ -70,15 +70,15 @@ _KEYS: Final = """\
 Columns of a key
 ----------------
 
-MariaDB and MySQL cannot have text and bytes of any length in a key. Such a column is made with the
-length in the source, but at most 255, and with 255 if the source has no length.
+MariaDB and MySQL require a length for text and bytes in a key. Such a column gets the length of
+the source column, but at most 255. If the source has no length, it gets 255.
 """
 _PROGRAMS: Final = """\
 Outbox and sessions
 -------------------
 
-Values are those of Python, in the forms above by their types. They come without columns, so no
-tables are made.
+Values are Python values, and have the forms above according to their types. These sources do not
+know the columns of tables, so ``--create`` creates no tables.
 """
 
 #: Names of PostgreSQL's types, with their numbers and modifiers.

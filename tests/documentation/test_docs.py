@@ -66,6 +66,13 @@ def section_of(node: nodes.Element) -> str:
     return str(parent["ids"][0])
 
 
+def test_an_entrance_has_at_most_twelve_pages() -> None:
+    entrances = (ROOT / "docs/index.rst").read_text("utf-8").split(".. toctree::")[1:]
+    pages = [re.findall(r"^   ([a-z]+/\S+)$", each, re.MULTILINE) for each in entrances]
+    assert len(pages) > 5
+    assert [each for each in pages if not 1 <= len(each) <= 12] == []
+
+
 def literals(node: nodes.Node) -> list[str]:
     return [literal.astext() for literal in node.findall(nodes.literal)]
 
@@ -350,7 +357,7 @@ def test_the_scenarios_of_spring_are_its_tests() -> None:
     path = ROOT / "tests" / "integration" / "test_spring.py"
     module = ast.parse(path.read_text(encoding="utf-8"))
     functions = [each.name for each in module.body if isinstance(each, ast.FunctionDef)]
-    [table] = section("docs/howto/spring.rst", "what-is-tested").findall(nodes.table)
+    [table] = section("docs/howto/spring.rst", "tested-scenarios").findall(nodes.table)
     named = [test.astext() for _, test in rows(table)]
     assert named == [each for each in functions if each.startswith("test_")]
 

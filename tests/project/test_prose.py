@@ -35,6 +35,7 @@ def found(tmp_path: Path) -> Callable[[str], list[str]]:
         ("It\u2019s *here*.", '"It\u2019s": no contractions'),
         ("A job of its own", '"of its own": separate'),
         ("Whoever asks\n============\n", '"Whoever": each client'),
+        ("What is tested\n==============\n", "What is tested: a heading is a term"),
         ("200 octets", '"octets": bytes'),
         ("It is no broker. A client is no server.", '"is no": is not'),
         ("=====  =====\nwhat   the\n       ledger\n=====  =====", '"ledger": pending'),

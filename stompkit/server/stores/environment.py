@@ -106,7 +106,10 @@ class Environment:
             if not self._read_only:
                 _make_directory(self.path)
             elif not (self.path / DATA_FILE).is_file():
-                raise StoreError(f"there is no store in {self.path.parent}")
+                raise StoreError(
+                    f"there is no store in {self.path.parent}. Name the directory of --data, or"
+                    " path in [store]."
+                )
         self._loaded = self._load()
         self._is_open = True
 

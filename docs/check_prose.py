@@ -38,7 +38,7 @@ _CODE: Final = "_"
 #: An enumeration of code counts as one word.
 _CODES: Final = re.compile(r"_(?:,? (?:and |or )?_)+")
 #: Opening of a heading that names no subject.
-_VAGUE: Final = re.compile(r"(What|Where|Who|Whoever|Whether)\b")
+_VAGUE: Final = re.compile(r"(What|Where|Who|Whether)\b")
 #: Words in a quotation are those of others.
 _QUOTATION: Final = re.compile(r'"[^"]*"')
 _SETTINGS: Final = {

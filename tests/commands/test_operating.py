@@ -136,7 +136,7 @@ def test_connections_are_listed_and_closed(
     with pytest.raises(BrokerSaidError, match="closed by an operator: maintenance at noon"):
         client.receive(LONG_S)
     assert "there is no connection" in commands.both("close", "none", "--yes", status=1)[1]
-    assert commands.run("connections", "--filter", "nobody") == b"there are none\n"
+    assert commands.run("connections", "--filter", "nobody") == b"no connections\n"
 
 
 @pytest.mark.parametrize("command", [["failover"], ["failover", "--show"], ["drain", "/queue/a"]])

@@ -77,8 +77,8 @@ def test_queues_are_listed_sorted_and_filtered(commands: Commands, name: str) ->
     document = json.loads(commands.run(*asked))
     assert document["total"] == 3
     assert [each["name"][-1] for each in document["destinations"]] == ["b", "c"]
-    assert commands.run("queues", "--filter", f"no{name}") == b"there are none\n"
-    assert commands.run("queues", "--kind", "topic", "--filter", name) == b"there are none\n"
+    assert commands.run("queues", "--filter", f"no{name}") == b"no destinations\n"
+    assert commands.run("queues", "--kind", "topic", "--filter", name) == b"no destinations\n"
 
 
 def test_queues_can_be_watched(commands: Commands, name: str) -> None:

@@ -16,6 +16,8 @@ from stompkit._common.style import Style
 __all__ = ["add_list_options", "list_all", "pages", "table"]
 
 _PAGE: Final = 1000
+#: Names of items, where they differ from those in JSON.
+_NAMES: Final = {"durables": "durable subscriptions"}
 
 
 def add_list_options(parser: argparse.ArgumentParser, items: str) -> None:
@@ -43,7 +45,7 @@ def list_all(
     def text(found: dict[str, Any]) -> Iterator[str]:
         total, shown = found["total"], found[items]
         if not shown:
-            yield "there are none"
+            yield f"no {_NAMES.get(items, items)}"
             return
         yield from lines(shown)
         if total > len(shown):

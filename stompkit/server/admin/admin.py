@@ -18,6 +18,7 @@ from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.listen.endpoints import endpoint_of
+from stompkit.server.listen.listeners import ListenError, reason_of
 from stompkit.server.log import process_events
 from stompkit.server.process.activation import Activation
 from stompkit.server.process.assembly import Access
@@ -66,10 +67,16 @@ class Admin:
         self.ports: list[IListeningPort] = []
 
     async def start(self) -> None:
-        """Listen; raises the error of an endpoint that fails."""
+        """Listen; raises :class:`ListenError` for an endpoint that cannot be opened."""
         for description in self._endpoints:
             endpoint = endpoint_of(cast("IReactorCore", self._reactor), description)
-            self.ports.append(await endpoint.listen(self._site))
+            try:
+                self.ports.append(await endpoint.listen(self._site))
+            except Exception as error:
+                reason = reason_of(error, "--admin")
+                raise ListenError(
+                    f"cannot listen on {description} for the admin interface: {reason}"
+                ) from error
         self._statistics.start()
         for port in self.ports:
             process_events.listening(address=address_text(port.getHost()), protocol="HTTP")

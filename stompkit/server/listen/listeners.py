@@ -27,7 +27,7 @@ from stompkit.server.settings.process import Endpoint, Settings
 if TYPE_CHECKING:
     from stompkit.server.beanstalk import BeanstalkFactory
 
-__all__ = ["ListenError", "Listeners", "addresses"]
+__all__ = ["ListenError", "Listeners", "addresses", "reason_of"]
 
 
 #: Protocols: the key in the announce file, and the name in the log.
@@ -79,7 +79,9 @@ class Listeners:
             try:
                 port = await endpoint_of(reactor, where.endpoint, where.proxies).listen(factory)
             except Exception as error:
-                raise ListenError(f"cannot listen on {where.endpoint}: {_why(error)}") from error
+                raise ListenError(
+                    f"cannot listen on {where.endpoint}: {reason_of(error)}"
+                ) from error
             accept_few(port)
             self._listeners.append(_Listener(spoken, where, port))
             if self._is_stopped:
@@ -158,13 +160,13 @@ class Listeners:
             process_events.trusting_endpoint(address=where_text)
 
 
-def _why(error: Exception) -> str:
-    """Return the reason, with advice if possible."""
+def reason_of(error: Exception, option: str = "--endpoint") -> str:
+    """Return the reason why an endpoint cannot be opened, with advice if possible."""
     number = getattr(getattr(error, "socketError", None), "errno", None)
     if number == errno.EADDRINUSE:
         return (
             "the address is in use. Stop the process that listens there, or choose another address"
-            " with --endpoint or in the file of --config."
+            f" with {option} or in the file of --config."
         )
     if number == errno.EADDRNOTAVAIL:
         return "this machine does not have this address. Choose one of its own, or leave it out."

@@ -196,8 +196,8 @@ class Lifecycle:
             return
         try:
             await self._admin.start()
-        except Exception as error:
-            raise StartError(f"cannot serve the admin's HTTP: {error}") from error
+        except ListenError as error:
+            raise StartError(str(error)) from error
 
     async def _listen(self) -> None:
         if not await self._open_ports():

@@ -105,4 +105,4 @@ def test_what_cannot_be_given_is_refused(broker: RunningBroker) -> None:
         assert (answer.status, answer.code) == (400, "bad-user")
     assert ask.post("durables/hand-over", name=NAME).code == "bad-body"
     assert "no-such-durable" in command(broker, "hand-over", "/durable/none/a", "bob", status=1)
-    assert command(broker, "durables", "--filter", "nobody") == "there are none\n"
+    assert command(broker, "durables", "--filter", "nobody") == "no durable subscriptions\n"

@@ -96,7 +96,10 @@ def test_an_admin_port_in_use_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"tcp:{other.getsockname()[1]}:interface=127.0.0.1"
         started = Started(tmp_path, "--endpoint", LOOPBACK, "--admin", taken)
-    started.assert_failed("cannot serve the admin's HTTP")
+    started.assert_failed(
+        f"cannot listen on {taken} for the admin interface: the address is in use. Stop the process"
+        " that listens there, or choose another address with --admin or in the file of --config."
+    )
 
 
 def test_a_store_that_can_not_be_opened_is_said(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class Options(UsageOptions, AuthOptionMixin):
         " messages survive a restart; without it, they are kept in memory. Without --endpoint, it"
         " listens on port 61613 of the loopback interface only. Without --auth, clients need no"
         " password. `stompkit show-config` prints all settings;"
-        " docs/reference/configuration.rst describes them. Command line options override"
+        " 'Broker configuration' in the documentation describes them. Command line options override"
         " the file of --config, which SIGHUP reloads. To run in the foreground: stompkit serve,"
         " twist stompkit, or twistd --nodaemon stompkit."
     )
@@ -136,7 +136,7 @@ class Options(UsageOptions, AuthOptionMixin):
         """Serve the admin interface and the console on this Twisted endpoint; repeatable.
 
         For example tcp:15613:interface=127.0.0.1 or unix:/run/stompkit-admin.sock. Other
-        interfaces require a token, see [admin] in docs/reference/configuration.rst.
+        interfaces require a token, see [admin] in the output of stompkit show-config.
         """
         try:
             check_endpoint(description)

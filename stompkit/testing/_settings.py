@@ -230,7 +230,10 @@ def _quirks(text: str | None, where: str) -> str | None:
         except ValueError as error:
             # The rules come last; their list is too long for a terminal.
             said = str(error).partition("\nrules: ")[0]
-            raise SettingsError(f"{where}: {said}\nrules: see docs/reference/quirks.rst") from None
+            raise SettingsError(
+                f"{where}: {said}\n"
+                'rules: see the page "Quirks of other brokers" of the documentation'
+            ) from None
     return text
 
 

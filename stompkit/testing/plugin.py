@@ -56,7 +56,7 @@ _SHARING = pytest.StashKey[Sharing]()
 _MARKER = "stomp_requires"
 _MARKER_HELP = (
     f"{_MARKER}(*names): skip the test, with the reason, on a broker that lacks one of these, "
-    'as in stomp_requires("nack", "durable"); docs/howto/testing.rst lists them'
+    'as in stomp_requires("nack", "durable"); "Testing with pytest" in the documentation lists them'
 )
 #: Tests that use one of these fixtures use a shared broker; others may ask for it as they run.
 _OF_BROKERS = ("stomp_broker", "stomp_broker_factory", "_stomp_requirements")

@@ -151,6 +151,10 @@ def answering(octets: bytes) -> Iterator[str]:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n\0", "stompkit ping: "),
         (b"ERROR\nmessage:go away\n\n\0", "ERROR: go away"),
         (
+            b"ERROR\nmessage:no\nstompkit-code:unknown-host\n\n\0",
+            "ERROR: no (unknown-host). Add ?vhost=NAME to the URL, or set STOMPKIT_VHOST.",
+        ),
+        (
             b"CONNECTED\nversion:1.2\n\n\0MESSAGE\nsubscription:1\nmessage-id:1\ndestination:/a\n\n\0"
             b"RECEIPT\nreceipt-id:other\n\n\0",
             "the broker sent a RECEIPT, but not for DISCONNECT",

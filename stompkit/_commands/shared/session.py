@@ -23,6 +23,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from stompkit._commands.shared.broker_options import Broker
+from stompkit._commands.shared.text import remedy_of
 from stompkit._common.text import shown
 from stompkit.client import BrokerError, Client, ClientClosedError, ClientError, LoginRefusedError
 from stompkit.frames import LocalProtocolError
@@ -164,7 +165,7 @@ def reason_of(error: BaseException, broker: Broker | None = None) -> str:
         body = error.body.decode("utf-8", "replace").strip()
         if body and body != error.message:
             parts.append(shown(body[:_MOST_OF_BODY]))
-        return ": ".join(parts)
+        return ": ".join(parts) + remedy_of(code)
     if isinstance(reason, BrokerError):
         return reason_of(reason, broker)
     if isinstance(reason, Exception) and broker is not None:

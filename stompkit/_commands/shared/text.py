@@ -1,4 +1,4 @@
-"""Formatting of times, sizes and tables for output."""
+"""Formatting of times, sizes, tables and advice for output."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["aligned", "amount", "duration", "size", "when"]
+__all__ = ["aligned", "amount", "duration", "remedy_of", "size", "when"]
 
 #: Time in seconds below which tenths are shown.
 _PRECISE_S: Final = 10
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _SIZES: Final = ("B", "kB", "MB", "GB", "TB")
 _STEP: Final = 1000
+#: Advice for error codes of the broker that the user can act on.
+_REMEDIES: Final = {
+    "unknown-host": "Add ?vhost=NAME to the URL, or set STOMPKIT_VHOST.",
+}
+
+
+def remedy_of(code: str | None) -> str:
+    """Return advice for an error code, to append to the error; empty if there is none."""
+    return f". {_REMEDIES[code]}" if code in _REMEDIES else ""
 
 
 def when(seconds: float) -> str:

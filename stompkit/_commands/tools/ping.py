@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from stompkit._commands.shared.text import remedy_of
 from stompkit._common.arguments import Parser
 from stompkit._common.certificates import client_context, distrust
 from stompkit._common.files import reason_of
@@ -248,7 +249,7 @@ class _Peer:
         if frame.command == "ERROR":
             code = frame.headers.get("stompkit-code")
             words = frame.headers.get("message") or frame.body.decode(errors="replace")
-            remedy = ""
+            remedy = remedy_of(code)
             if code == "not-authenticated" and not self._has_login:
                 remedy = (
                     ". No login was sent: write stomp://LOGIN@HOST:PORT, and set STOMPKIT_PASSCODE"

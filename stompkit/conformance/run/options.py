@@ -214,7 +214,7 @@ def _add_client(made: argparse.ArgumentParser) -> None:
         metavar="CMD",
         type=program,
         help="test a client: run this program for each case, with {host}, {port} and "
-        "{case} replaced; see docs/howto/conformance-clients.rst",
+        "{case} replaced; see the page 'Conformance tests for clients' of the documentation",
     )
     client.add_argument(
         "--serve",

@@ -69,8 +69,8 @@ def _decoded(document: Document) -> Settings | None:
 
 
 _COILMQ: Final = (
-    "this is a configuration of CoilMQ. docs/howto/migration.rst has the settings of stompkit that"
-    " replace it"
+    'this is a configuration of CoilMQ. Write a file in TOML instead: the page "Migration from'
+    ' CoilMQ, radiator or MorbidQ" of the documentation lists the settings that replace it'
 )
 #: Attributes of the structs that the file states elsewhere.
 _ELSEWHERE: Final[dict[Place, str]] = {

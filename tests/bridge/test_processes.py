@@ -107,10 +107,11 @@ class Bridge:
         self._process.kill()
         self._process.wait(LONG_S)
 
-    def end(self) -> int:
-        """Terminate it; return its status."""
+    def end(self, signals: int = 1) -> int:
+        """Terminate it by one signal or more; return its status."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        for _ in range(signals):
+            self._process.send_signal(signal.SIGTERM)
         return self._process.wait(LONG_S)
 
     def ended(self) -> int:
@@ -190,6 +191,14 @@ def test_a_queue_is_moved(
         assert each.headers["persistent"] == "true"
         assert each.headers[HOPS] == "a"
         assert each.headers[ID] == f"a:{each.headers['event-id']}"
+
+
+def test_several_signals_end_it_as_one_does(tmp_path: Path) -> None:
+    with launch(LaunchConfig()) as a, launch(LaunchConfig()) as b:
+        with bridge(tmp_path, table({"a": url(a), "b": url(b)}, MOVE)) as made:
+            made.wait_running()
+            assert made.end(signals=5) == 0
+        assert made.log.endswith("ended\n")
 
 
 @pytest.mark.matrix

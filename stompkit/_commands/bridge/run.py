@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -70,20 +71,36 @@ def _run(bridge: Bridge, reporter: _Reporter) -> None:
         looking.start(_LOOK_S)
         bridge.start().addErrback(_unexpected).addBoth(over)
 
-    def over(_: object) -> None:
+    def over(_: object = None) -> None:
+        nonlocal is_ending
         if not is_ending:
+            is_ending = True
             reactor.stop()
 
     def end() -> Deferred[None]:
-        nonlocal is_ending
-        is_ending = True
         return bridge.stop().addErrback(_unexpected)
 
     looking = LoopingCall(lambda: reporter.look(bridge.status()))
     reactor.callWhenRunning(begin)
     reactor.addSystemEventTrigger("before", "shutdown", end)
-    reactor.run()
+    with _handling_signals(lambda: reactor.callFromThread(over)):
+        reactor.run(installSignalHandlers=False)
     reporter.look(bridge.status())
+
+
+@contextmanager
+def _handling_signals(end: Callable[[], object]) -> Iterator[None]:
+    """Call a function at SIGINT and SIGTERM, which may come more than once.
+
+    Programs such as ``timeout`` send a signal to a process, and again to its group.
+    """
+    handled = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(each, lambda *_: end()) for each in handled]
+    try:
+        yield
+    finally:
+        for each, handler in zip(handled, before, strict=True):
+            signal.signal(each, handler)
 
 
 def _unexpected(failure: Any) -> None:

@@ -166,7 +166,7 @@ class _Reporter:
         problem = _problem(statuses)
         if problem != self._problem:
             self._problem = problem
-            self._print(problem or "it goes on")
+            self._print(problem or "connected")
 
     def end(self, statuses: Sequence[ReceiverStatus]) -> None:
         """Show the final progress."""

@@ -294,7 +294,7 @@ class Grouping:
             if not self._wants(schema, table) or (copied and not is_behind(place, copied)):
                 continue
             effect = self._definitions.recall(effect)
-            outcome = self._definitions.follow(effect)
+            outcome = self._definitions.follow(effect, can_copy=self._can_copy)
             self._changes.append(
                 self._known.changed(
                     schema,

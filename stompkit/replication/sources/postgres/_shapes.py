@@ -39,7 +39,10 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
         numbers = {column[3] for column in self.columns}
         computed = dict.fromkeys((*before.generated, *self.generated))
         generated = tuple(number for number in computed if number not in numbers)
-        return msgspec.structs.replace(self, gone=gone, generated=generated)
+        # Numbers are unknown where the catalogue is ahead of the rows.
+        known = {name: number for name, _, _, number in before.columns if number not in numbers}
+        columns = tuple((name, *rest, n or known.get(name, 0)) for name, *rest, n in self.columns)
+        return msgspec.structs.replace(self, columns=columns, gone=gone, generated=generated)
 
 
 def stored(shapes: dict[str, Any]) -> dict[str, Shape]:
@@ -57,6 +60,8 @@ def why_copied(before: Shape, now: Shape, plain: Collection[str]) -> str:
         return "another table has its name now"
     known = {name: rest for name, *rest in before.columns}
     names = {number: name for name, _, _, number in before.columns if number}
+    there = {column[0] for column in now.columns}
+    unnumbered = [name for name, *_, n in before.columns if not n and name not in there]
     for name, type_oid, modifier, number in now.columns:
         old = known.get(name)
         if old is None:
@@ -66,6 +71,8 @@ def why_copied(before: Shape, now: Shape, plain: Collection[str]) -> str:
                 return f"its column {name} was dropped and added again"
             if number in before.generated:
                 return f"its column {name} is computed no longer, and was not replicated"
+            if unnumbered:
+                return f"its column {unnumbered[0]} may be called {name} now"
             if name not in plain:
                 return f"its new column {name} has values in rows that were there before"
         elif [type_oid, modifier] != old[:2]:
@@ -83,14 +90,12 @@ def untold_of(before: Shape, now: Shape, plain: Collection[str]) -> str:
     if not why_copied(before, now, plain):
         return ""
     names = {number: name for name, _, _, number in now.columns if number}
-    columns = tuple(
-        (names.get(number, name), *rest, number) for name, *rest, number in before.columns
-    )
-    return (
-        "values"
-        if why_copied(msgspec.structs.replace(before, columns=columns), now, plain)
-        else "names"
-    )
+    # A column without a number, of an old checkpoint, is known by its name only.
+    kept = [each for each in before.columns if each[3] in names or not each[3]]
+    columns = tuple((names.get(number, name), *rest, number) for name, *rest, number in kept)
+    dropped = tuple(name for name, _, _, number in before.columns if number and number not in names)
+    followed = msgspec.structs.replace(before, columns=columns, gone=(*before.gone, *dropped))
+    return "values" if why_copied(followed, now, plain) else "names"
 
 
 def differences_of(before: Shape | None, now: Shape) -> dict[str, Any]:
@@ -98,17 +103,20 @@ def differences_of(before: Shape | None, now: Shape) -> dict[str, Any]:
     if before is None or before.oid != now.oid:
         # Another table of the same name may store its columns in any way.
         return {} if before is None else {"retyped": [column[0] for column in now.columns]}
-    names = {number: name for name, _, _, number in before.columns if number}
-    types = {name: rest for name, *rest in before.columns}
+    known = {number: (name, rest) for name, *rest, number in before.columns if number}
+    numbers = {column[0]: column[3] for column in before.columns}
+    types = {name: rest for name, *rest, _ in before.columns}
     renamed = {}
     retyped = []
     for name, type_oid, modifier, number in now.columns:
-        was = names.get(number, name) if name not in types else name
+        # Where one of the numbers is unknown, the name tells which column it is.
+        by_name = None if number and numbers.get(name) else types.get(name)
+        was, old = known.get(number) or (name, by_name)
         if was != name:
             renamed[was] = name
-        old = types.get(was)
-        is_again = name in before.gone
-        if is_again or (old is not None and (old[:2] != [type_oid, modifier])):
+        # The name may be that of a column which was dropped, or has another name now.
+        is_again = name in before.gone or (name in numbers and (old is None or was != name))
+        if is_again or (old is not None and old != [type_oid, modifier]):
             retyped.append(name)
     return {
         **({"renamed": renamed} if renamed else {}),

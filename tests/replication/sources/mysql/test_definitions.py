@@ -296,6 +296,10 @@ T = ("s", "t")
             "ALTER TABLE t DROP a, RENAME COLUMN b TO a",
             [Effect(T, "copy", renamed=(("b", "a"),), retyped=("a",), dropped=("a",))],
         ),
+        (
+            "ALTER TABLE t RENAME COLUMN a TO b, ADD a INT",
+            [Effect(T, "copy", renamed=(("a", "b"),), retyped=("a",), added=("a",))],
+        ),
         ("ALTER TABLE t IMPORT TABLESPACE", [Effect(T, "copy")]),
         ("ALTER TABLE t SOMETHING NEW", [Effect(T, "copy")]),
         ("ALTER TABLE t", [Effect(T, "same")]),

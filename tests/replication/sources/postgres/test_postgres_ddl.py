@@ -15,7 +15,12 @@ import pytest
 from stompkit.replication.jobs.feeder import Feeder
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.sources.postgres import PreflightError
-from stompkit.replication.sources.postgres._shapes import Shape, differences_of, why_copied
+from stompkit.replication.sources.postgres._shapes import (
+    Shape,
+    differences_of,
+    untold_of,
+    why_copied,
+)
 from stompkit.replication.sources.postgres._survey import TableLostError
 from tests.replication.sources.postgres.postgres_made import Database, Running
 
@@ -368,5 +373,37 @@ def test_what_became_of_columns_is_told() -> None:
     now = Shape(7, (("ident", 23, -1, 1), ("a", 20, -1, 2), ("b", 1043, 24, 3), ("z", 23, -1, 4)))
     assert differences_of(OLD, now) == {"renamed": {"id": "ident"}, "retyped": ["a", "z"]}
     assert differences_of(OLD, OLD) == {}
+    unnumbered = Shape(7, tuple((*column[:3], 0) for column in OLD.columns))
+    assert differences_of(OLD, unnumbered) == differences_of(unnumbered, OLD) == {}
     assert differences_of(None, now) == {}
     assert now.after(OLD).gone == ("id",)
+
+
+@pytest.mark.parametrize(
+    ("columns", "differences", "untold"),
+    [
+        # DROP a, RENAME c TO a.
+        ((("a", 23, -1, 3),), {"renamed": {"c": "a"}, "retyped": ["a"]}, "names"),
+        # DROP a, ADD a.
+        ((("c", 23, -1, 3), ("a", 23, -1, 4)), {"retyped": ["a"]}, "values"),
+        # Exchange of the names.
+        (
+            (("c", 23, -1, 2), ("a", 23, -1, 3)),
+            {"renamed": {"a": "c", "c": "a"}, "retyped": ["c", "a"]},
+            "names",
+        ),
+        # RENAME a TO b, ADD a.
+        (
+            (("b", 23, -1, 2), ("c", 23, -1, 3), ("a", 23, -1, 4)),
+            {"renamed": {"a": "b"}, "retyped": ["a"]},
+            "names",
+        ),
+    ],
+)
+def test_a_name_that_another_column_has_now_is_told(
+    columns: Any, differences: dict[str, Any], untold: str
+) -> None:
+    old = Shape(7, (("id", 23, -1, 1), ("a", 23, -1, 2), ("c", 23, -1, 3)))
+    now = Shape(7, (old.columns[0], *columns))
+    assert differences_of(old, now) == differences
+    assert untold_of(old, now, plain={"a"}) == untold

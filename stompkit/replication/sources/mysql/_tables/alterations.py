@@ -23,7 +23,7 @@ class Effect:
     is_if_missing: bool = False
     #: New names of columns by the old ones.
     renamed: tuple[tuple[str, str], ...] = ()
-    #: Columns whose type may have changed.
+    #: Columns whose type may have changed, and columns that have the name of a former one.
     retyped: tuple[str, ...] = ()
     #: Dropped columns, and added columns that are NULL in all rows.
     dropped: tuple[str, ...] = ()
@@ -164,8 +164,9 @@ def alteration(
             # TRUNCATE PARTITION, IMPORT TABLESPACE, and unknown clauses.
             is_copy = True
     # Another column has such a name now, with other values and perhaps of another type.
-    again = {*dropped}.intersection((*added, *(name for _, name in renamed)))
-    retyped += [name for name in dropped if name in again and name not in retyped]
+    former = [*dropped, *(old for old, _ in renamed)]
+    again = {*former}.intersection((*added, *(name for _, name in renamed)))
+    retyped += [name for name in former if name in again and name not in retyped]
     only_names = bool(renamed) and not (is_copy or retyped)
     is_copy = is_copy or bool(renamed or retyped)
     effect = Effect(

@@ -67,8 +67,11 @@ class Definitions:
         retyped = (*effect.retyped, *sorted(again.difference(effect.retyped)))
         return replace(effect, kind="copy", retyped=retyped, only_names=False)
 
-    def follow(self, effect: Effect) -> Outcome:
-        """Apply a statement's effect; return its outcome for the published rows."""
+    def follow(self, effect: Effect, *, can_copy: bool = True) -> Outcome:
+        """Apply a statement's effect; return its outcome for the published rows.
+
+        Without ``can_copy``, consumers keep the values of dropped columns even then.
+        """
         table = effect.table
         outcome: Outcome = "nothing"
         if effect.kind == "gone":
@@ -83,7 +86,7 @@ class Definitions:
         self._gone.discard(table)
         if table[0] in self._databases:
             self._databases[table[0]].add(table[1])
-        if outcome != "nothing":
+        if outcome == "empty" or (outcome == "copy" and can_copy):
             self._dropped.pop(table, None)
         elif effect.dropped:
             self._dropped.setdefault(table, set()).update(effect.dropped)

@@ -247,7 +247,7 @@ class _Batch:
                 self._df = self._df.sortWithinPartitions("_partition", "_ordinal", "change")
                 self._ranges = None
                 return Unsorted()
-            if any(part.is_renamed for part in parts):
+            if any(part.is_reshaped for part in parts):
                 return self._by_driver(job)
             lacking = merged(part.lacking for part in parts)
             if lacking:

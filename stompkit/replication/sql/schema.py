@@ -17,9 +17,11 @@ from stompkit.replication.sql.families import Family
 from stompkit.replication.sql.tables import TargetTable, quote, table_options
 
 __all__ = [
+    "HOLDERS",
     "ColumnChanges",
     "SchemaError",
     "SourceColumn",
+    "backend_of",
     "changes_of",
     "column_type",
     "columns_of",
@@ -27,7 +29,6 @@ __all__ = [
     "make_columns",
     "make_table",
     "rename_columns",
-    "replace_columns",
 ]
 
 #: Maximum number of characters of a key that MySQL can index.
@@ -63,7 +64,7 @@ _POSTGRESQL_OWN: Final = frozenset(
 )
 
 #: Column families that hold the values of a type without loss, besides text.
-_HOLDERS: Final[Mapping[str, frozenset[Family]]] = {
+HOLDERS: Final[Mapping[str, frozenset[Family]]] = {
     "bool": frozenset({"bool", "int"}),
     "int": frozenset({"int", "decimal"}),
     "float": frozenset({"float"}),
@@ -114,7 +115,7 @@ def columns_of(change: RowChange) -> list[SourceColumn]:
     except msgspec.ValidationError as error:
         raise SchemaError(f"its columns cannot be read: {error}") from None
     for column in columns:
-        if column.type not in _HOLDERS:
+        if column.type not in HOLDERS:
             raise SchemaError(f"the column {column.name!r} is of a type {column.type!r}")
     return columns
 
@@ -126,7 +127,7 @@ def make_table(
 
     New rows can then omit a column that the source has dropped.
     """
-    backend = _backend(connection)
+    backend = backend_of(connection)
     columns = list(columns)
     _refuse_equal_names(columns, backend)
     made = [
@@ -149,7 +150,7 @@ def make_columns(
     connection: Connection, table: TargetTable, columns: Iterable[SourceColumn]
 ) -> None:
     """Add nullable columns to a table."""
-    backend = _backend(connection)
+    backend = backend_of(connection)
     for column in columns:
         made = Column(_checked(column.name, backend), column_type(column, backend), quote=True)
         definition = CreateColumn(made).compile(dialect=connection.dialect)
@@ -193,36 +194,12 @@ def rename_columns(connection: Connection, table: TargetTable, renamed: Mapping[
     for old, new in renamed.items():
         column = table.column(old)
         if column is not None and table.column(new) is None:
-            name = quote(connection, _checked(new, _backend(connection)))
+            name = quote(connection, _checked(new, backend_of(connection)))
             connection.exec_driver_sql(
                 f"ALTER TABLE {table.quoted} RENAME COLUMN {column.quoted} TO {name}"
             )
             is_done = True
     return is_done
-
-
-def replace_columns(
-    connection: Connection, table: TargetTable, columns: Iterable[SourceColumn]
-) -> bool:
-    """Recreate columns of another type than these; return True if there were any.
-
-    Their values are published again. Key columns are unchanged.
-    """
-    wanted = []
-    for column in columns:
-        own = table.column(column.name)
-        if own is None or column.key or any(own.name in each for each in table.uniques):
-            continue
-        is_text = column.type in ("text", "set") and own.family == "text"
-        # Only intervals of time are numbers.
-        is_doubtful = column.type == "interval" and column.native != "time"
-        is_held = own.family == "interval" if is_doubtful else own.family in _HOLDERS[column.type]
-        if is_text or (is_held and column.type != "decimal"):
-            continue
-        connection.exec_driver_sql(f"ALTER TABLE {table.quoted} DROP COLUMN {own.quoted}")
-        wanted.append(column)
-    make_columns(connection, table, wanted)
-    return bool(wanted)
 
 
 def differences(table: TargetTable, name: str, columns: Iterable[SourceColumn]) -> list[str]:
@@ -238,7 +215,7 @@ def differences(table: TargetTable, name: str, columns: Iterable[SourceColumn]) 
         theirs.add(own.name)
         if column.key:
             key.add(own.name)
-        held = _HOLDERS[column.type] | {"text", "other"}
+        held = HOLDERS[column.type] | {"text", "other"}
         if own.family not in held and not (own.family == "array" and column.native[-2:] == "[]"):
             kind = own.type_.__visit_name__
             found.append(
@@ -264,7 +241,8 @@ def differences(table: TargetTable, name: str, columns: Iterable[SourceColumn]) 
     return found
 
 
-def _backend(connection: Connection) -> str:
+def backend_of(connection: Connection) -> str:
+    """Return the kind of database: ``sqlite``, ``postgresql`` or ``mysql``."""
     name = connection.dialect.name
     return "mysql" if name == "mariadb" else name
 

@@ -61,6 +61,9 @@ class NewColumn(msgspec.Struct, frozen=True):
     is_clock: bool = False
     #: Current name in the target, if the source has renamed the column.
     was: str = ""
+    #: True if the target's column of this name cannot hold the values of this one. It is created
+    #: again, since the source sends all rows again.
+    is_replaced: bool = False
 
 
 #: Missing columns of tables, by schema and name of the source.
@@ -124,9 +127,9 @@ class Staged:
     #: Changes that cannot be decoded, or that the target rejects. They are not staged. If they are
     #: not stored as dead letters, nothing is staged.
     problems: list[Problem] = field(default_factory=list)
-    #: True if columns are renamed. Earlier changes then depend on later ones, so the driver applies
-    #: the batch, and nothing is staged.
-    is_renamed: bool = False
+    #: True if columns are renamed or replaced. Earlier changes then depend on later ones, so the
+    #: driver applies the batch, and nothing is staged.
+    is_reshaped: bool = False
     #: Missing columns of the target; in that case nothing is staged.
     lacking: dict[tuple[str, str], dict[str, NewColumn]] = field(default_factory=dict)
 

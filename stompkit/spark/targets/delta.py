@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-import deltalake
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
@@ -29,6 +28,13 @@ from stompkit.replication.sql import SchemaError
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets.base import Job
 from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS, LETTERS, in_order
+from stompkit.spark.targets.files.delta_schema import (
+    add_invariants,
+    allow_types,
+    key_of,
+    supported,
+    with_key,
+)
 from stompkit.spark.targets.files.held import Held
 from stompkit.spark.targets.files.rewrite import File, Rewrite
 from stompkit.spark.targets.files.rewriting import TableRewriting
@@ -37,24 +43,12 @@ from stompkit.spark.targets.files.target import FileTarget
 
 __all__ = ["DeltaTarget"]
 
-#: Metadata field that marks key columns.
-_KEY: Final = "stompkit.key"
 #: Application transaction in every commit of stompkit: of two concurrent commits one is restarted.
 _OURS: Final = "stompkit"
 #: Number of table versions between two removals of obsolete files.
 _VACUUM: Final = 100
-#: Table properties that require more from writers than these files provide.
-_REFUSED: Final = {
-    "delta.appendOnly": "only takes new rows",
-    "delta.enableChangeDataFeed": "keeps a feed of its changes",
-    "delta.enableDeletionVectors": "has deletion vectors",
-    "delta.enableRowTracking": "tracks its rows",
-}
 #: Parts of a path that the package deltalake decodes or rejects.
 _UNUSABLE: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]\\\x00-\x1f]")
-#: First writer version whose tables list their features.
-_LISTS_FEATURES: Final = 7
-_FEATURES: Final = frozenset({"timestampNtz", "appendOnly", "invariants", "changeDataFeed"})
 
 
 class DeltaTarget(FileTarget):
@@ -121,9 +115,9 @@ class DeltaTarget(FileTarget):
             delta = self._delta(name)
             if delta is None:
                 return None
-            fields = _supported(name, delta)
+            fields = supported(name, delta)
             schema = pa.schema(delta.schema())
-            key = tuple(each.name for each in fields if _KEY in each.metadata)
+            key = key_of(fields)
             files = [
                 _file(row) for row in pa.table(delta.get_add_actions(flatten=True)).to_pylist()
             ]
@@ -150,30 +144,33 @@ class DeltaTarget(FileTarget):
         )
 
     def _make_table(self, name: str, schema: pa.Schema, key: tuple[str, ...]) -> None:
-        fields = [
-            Field(
-                each.name,
-                each.type,
-                nullable=each.nullable,
-                metadata={_KEY: "true"} if each.name in key else None,
-            )
-            for each in Schema.from_arrow(schema).fields
-        ]
         with _errors():
-            self._make(name, Schema(fields))
+            self._make(name, with_key(schema, key))
             made = self._delta(name)
             assert made is not None
-            _add_invariants(made)
+            add_invariants(made)
 
     def _add_columns(self, held: Held, columns: Sequence[pa.Field]) -> None:
         with _errors():
-            if any(each.type == pa.timestamp("us") for each in columns):
-                held.more.alter.add_feature(
-                    deltalake.TableFeatures.TimestampWithoutTimezone,
-                    allow_protocol_versions_increase=True,
-                )
+            allow_types(held.more, columns)
             held.more.alter.add_columns(Schema.from_arrow(pa.schema(columns)).fields)
-            _add_invariants(held.more)
+            add_invariants(held.more)
+
+    def _reset_table(self, held: Held, schema: pa.Schema) -> None:
+        delta: DeltaTable = held.more
+        with _errors():
+            allow_types(delta, schema)
+            delta.update_incremental()
+            delta.create_write_transaction(
+                [],
+                "overwrite",
+                with_key(schema, held.key),
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(_OURS, delta.version() + 1)]
+                ),
+            )
+            delta.update_incremental()
+            add_invariants(delta)
 
     def _exclusive(self) -> AbstractContextManager[object]:
         # Delta itself detects concurrent commits.
@@ -194,7 +191,7 @@ class DeltaTarget(FileTarget):
     ) -> bool:
         try:
             with _errors(CommitFailedError):
-                if any([_add_invariants(each.held.more) for each in tables]):
+                if any([add_invariants(each.held.more) for each in tables]):
                     # The tables have other versions now: their changes are staged again.
                     self._found.clear()
                     return False
@@ -295,56 +292,6 @@ def _fence(delta: DeltaTable, pipeline: str, spool: str, what: str) -> dict[int,
 
 def _furthest(one: Fence, other: Fence) -> Fence:
     return {each: max(one.get(each, -1), other.get(each, -1)) for each in {*one, *other}}
-
-
-def _add_invariants(delta: DeltaTable) -> bool:
-    """Add the feature ``invariants`` to a table that requires it; return True if it was missing.
-
-    Columns without NULL are invariants. Tables of version 7 list their features, and deltalake
-    omits this one. Spark's Delta refuses such a table.
-    """
-    protocol = delta.protocol()
-    if (
-        protocol.min_writer_version < _LISTS_FEATURES
-        or "invariants" in (protocol.writer_features or ())
-        or all(each.nullable for each in delta.schema().fields)
-    ):
-        return False
-    delta.alter.add_feature(
-        deltalake.TableFeatures.Invariants, allow_protocol_versions_increase=True
-    )
-    return True
-
-
-def _supported(name: str, delta: DeltaTable) -> list[Field]:
-    """Return the columns of a table; raises SchemaError for unsupported features."""
-    metadata, protocol = delta.metadata(), delta.protocol()
-    settings = metadata.configuration
-    reasons = [
-        reason for each, reason in _REFUSED.items() if settings.get(each, "").lower() == "true"
-    ]
-    if metadata.partition_columns:
-        reasons.append("has partitions")
-    if settings.get("delta.columnMapping.mode", "none") != "none":
-        reasons.append("has columns that files call otherwise")
-    if any(each.startswith("delta.constraints.") for each in settings):
-        reasons.append("has constraints")
-    fields = delta.schema().fields
-    if any(
-        key in each.metadata
-        for each in fields
-        for key in ("delta.invariants", "delta.generationExpression", "delta.identity.start")
-    ):
-        reasons.append("has columns whose values are checked or made")
-    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    if not reasons and features - _FEATURES:
-        reasons.append(f"has {', '.join(sorted(features - _FEATURES))}")
-    if reasons:
-        raise SchemaError(
-            f"the Delta table {name!r} {' and '.join(reasons)}, which is not written here."
-            " To go on, make a table without that, or name another one in `table_map`"
-        )
-    return fields
 
 
 def _file(row: Mapping[str, Any]) -> File:

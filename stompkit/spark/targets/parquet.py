@@ -160,6 +160,14 @@ class ParquetTarget(FileTarget):
         with _errors():
             self._replace(manifest, {held.name: msgspec.structs.replace(made, files=there.files)})
 
+    def _reset_table(self, held: Held, schema: pa.Schema) -> None:
+        manifest = _read(self._root)
+        there = manifest.tables[held.name]
+        gone = [f"{there.folder}/{each.path}" for each in there.files]
+        with _errors():
+            made = _described(held.name, schema, held.key)
+            self._replace(manifest, {held.name: made}, gone)
+
     def _ahead_of(self, held: Held, job: Job) -> Fence:
         # One manifest contains all tables.
         return {}

@@ -63,9 +63,10 @@ class SqlTarget:
         """Describe a target without connecting to it.
 
         ``create``
-            Create missing tables, from the columns in changes.
+            Create missing tables, from the columns in changes. Create a column again if its type
+            has changed in the source, and the source sends all rows again.
         ``evolve``
-            Add missing columns; columns are never dropped.
+            Add missing columns; no other column is dropped.
 
         Raises ``ValueError`` for an invalid URL, or an unsupported kind of database.
         """

@@ -24,7 +24,7 @@ from stompkit.replication.model.values import from_json
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError, SqlSink
 from stompkit.replication.sql import SchemaError
-from stompkit.replication.sql.schema import _HOLDERS
+from stompkit.replication.sql.schema import HOLDERS
 from stompkit.spark.fence import within
 from stompkit.spark.states import Choice
 from stompkit.spark.targets import Committed, Job, RejectedChangeError, Staged, open_target
@@ -91,15 +91,15 @@ class Pipeline:
             parts = [
                 part for begin, end in pairwise(cuts) for part in self.stage(rows[begin:end], job)
             ]
-            is_renamed = any(part.is_renamed for part in parts)
+            is_reshaped = any(part.is_reshaped for part in parts)
             lacking = next((part.lacking for part in parts if part.lacking), None)
-            if lacking is not None and not is_renamed:
+            if lacking is not None and not is_reshaped:
                 self.target.evolve(lacking)
                 continue
             problems = [each for part in parts for each in part.problems]
-            if problems and not job.dead_letters:
+            if problems and not is_reshaped and not job.dead_letters:
                 raise ApplyError(str(problems[0]))
-            if not is_renamed:
+            if not is_reshaped:
                 again = replace(job, reread=partial(_reread, rows))
                 try:
                     done = self.target.commit(parts, again)
@@ -453,7 +453,7 @@ TOLD: list[dict[str, object]] = [
     {"name": "price", "type": "decimal", "precision": 12, "scale": 2},
     {"name": "any", "type": "decimal"},
     {"name": "short", "type": "text", "length": 20},
-    *[dict[str, object](name=f"a_{each}", type=each) for each in sorted(_HOLDERS)],
+    *[dict[str, object](name=f"a_{each}", type=each) for each in sorted(HOLDERS)],
 ]
 
 
@@ -580,7 +580,7 @@ def test_a_name_that_was_given_away_and_made_anew_is_another_column(
     ("told", "job", "reason"),
     [
         (renames(untold="values"), JOB, "not told again. To go on"),
-        (renames(a="b", b="a"), JOB, "exchanged their names. To go on"),
+        (renames(untold="names", a="b", b="a"), JOB, "exchanged their names. To go on"),
         (
             renames(a="c", untold="names"),
             replace(JOB, choice=Choice(follows_names=False)),
@@ -605,6 +605,48 @@ def test_what_cannot_be_followed_stops_with_what_to_do(
     made = pipeline(replace(job, dead_letters=True))
     assert made.run(rows).dead_letters == 1
     assert target.table() == [(1, "x", 3)]
+
+
+def retypes(*names: str, **types: str) -> RowChange:
+    """Return a change of the schema with columns of other types; all rows follow again."""
+    columns = [{"name": name, "type": kind} for name, kind in types.items()]
+    told = schema_change({"name": "id", "type": "int", "key": True}, *columns)
+    return msgspec.structs.replace(told, after={**(told.after or {}), "retyped": [*names]})
+
+
+def test_a_column_of_another_type_is_created_again(target: Target, pipeline: MakePipeline) -> None:
+    """Earlier values of the batch are those of the column that was there before."""
+    target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'x', 1), (4, 'stays', 4)")
+    rows = rows_of(
+        write(1, a="old", b=7),
+        delete(4),
+        retypes("a", "b", a="int", b="text"),
+        change("truncate", {}),
+        write(1, a=1, b="one"),
+        write(2, a=2, b="two"),
+    )
+    for name in ("p", "q"):
+        pipeline(replace(JOB, pipeline=name), create=True).run(rows, tasks=3)
+        assert picked(target, "id, a, b") == [(1, 1, "one"), (2, 2, "two")]
+
+
+def test_a_column_of_another_type_stops_where_none_may_be_dropped(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'x', 1)")
+    rows = rows_of(retypes("b", a="text", b="text"), change("truncate", {}), write(1, b="one"))
+    with pytest.raises(ApplyError, match=r"column 'b'.*To go on"):
+        pipeline().run(rows)
+    assert target.table() == [(1, "x", 1)]
+
+
+def test_columns_that_exchange_their_names_get_the_values_of_each_other(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'x', 1)")
+    again = [change("truncate", {}), write(1, a="1", b=2)]
+    pipeline().run(rows_of(update(1, a="y"), renames(a="b", b="a"), *again))
+    assert target.table() == [(1, "1", 2)]
 
 
 def test_a_name_that_may_not_be_changed_stops_with_the_statement(

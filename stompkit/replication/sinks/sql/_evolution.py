@@ -13,6 +13,7 @@ from stompkit.replication.sinks import Refused, sifted
 from stompkit.replication.sql.catalog import Catalog, TablesClashError
 from stompkit.replication.sql.database import Database, RejectedRowError, StaleRowError
 from stompkit.replication.sql.planner import problem_with
+from stompkit.replication.sql.replacing import replace_columns
 from stompkit.replication.sql.schema import (
     SchemaError,
     SourceColumn,
@@ -22,7 +23,6 @@ from stompkit.replication.sql.schema import (
     make_columns,
     make_table,
     rename_columns,
-    replace_columns,
 )
 from stompkit.replication.sql.tables import TargetTable
 

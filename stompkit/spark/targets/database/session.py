@@ -26,7 +26,7 @@ from stompkit.spark.targets.base import NewColumn
 from stompkit.spark.targets.database.pipeline_tables import PipelineTables
 from stompkit.spark.targets.database.staged_work import StagedWork
 from stompkit.spark.targets.planning.collapse import Collapse
-from stompkit.spark.targets.planning.evolve import type_of
+from stompkit.spark.targets.planning.evolve import type_of, unfit
 from stompkit.spark.targets.planning.plan import Op, Plan
 
 __all__ = ["Session"]
@@ -113,6 +113,12 @@ class Session:
                 is_wanted = self._settings["evolve"] and is_new
             if is_wanted:
                 plan.schemas[source] = columns
+        for source, names in collapse.retyped.items() if self._settings["create"] else ():
+            table = self.find(connection, *source)
+            columns = collapse.schemas.get(source, {})
+            again = [columns[name] for name in names if name in columns]
+            if table is not None and again:
+                plan.replaced[source] = unfit(table, again, self.backend)
         for source, renamed in collapse.renamed.items():
             is_untold = source in collapse.untold
             plan.rename(source, renamed, collapse.schemas.get(source, ()), is_untold=is_untold)
@@ -141,6 +147,10 @@ class Session:
             }
         for source, told in plan.schemas.items():
             made[source] = {**made.get(source, {}), **told}
+        for source, replaced in plan.replaced.items():
+            made.setdefault(source, {}).update(
+                {each.name: msgspec.structs.replace(each, is_replaced=True) for each in replaced}
+            )
         for source, renamed in plan.renamed.items():
             own = made.setdefault(source, {})
             for new, was in renamed.items():

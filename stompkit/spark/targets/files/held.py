@@ -12,11 +12,21 @@ from pyarrow import fs as pa_fs
 from stompkit.replication.sql import SchemaError, TargetTable
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets.base import NewColumn
-from stompkit.spark.targets.files.arrow import described
+from stompkit.spark.targets.files.arrow import arrow_type, described
 from stompkit.spark.targets.files.rewrite import File
 from stompkit.spark.targets.planning.collapse import Collapse
 
-__all__ = ["Ahead", "Held", "Source", "check_renames", "new_columns", "sources_of", "without"]
+__all__ = [
+    "Ahead",
+    "Held",
+    "Source",
+    "check_renames",
+    "new_columns",
+    "replaced_columns",
+    "schema_with",
+    "sources_of",
+    "without",
+]
 
 Source = tuple[str, str]
 #: Positions of tables whose commits are ahead of the pipeline, after a crash between two commits.
@@ -68,10 +78,15 @@ def check_renames(collapse: Collapse, find: Callable[[str, str], Held | None]) -
     for source, renamed in collapse.renamed.items():
         held = find(*source)
         is_untold = source in collapse.untold
+        told = collapse.schemas.get(source, {})
         for new, names in renamed.items() if held is not None else ():
             assert held is not None
             there = [name for name in names if held.table.column(name) is not None]
-            if not there or held.table.column(new) is not None:
+            # A new column without the values, where the source has told the name before.
+            has_both = held.table.column(new) is not None
+            if has_both and is_untold:
+                there = [name for name in there if name not in told]
+            if not there or (has_both and not is_untold):
                 continue
             if not is_untold and not any(name in held.key for name in there):
                 continue
@@ -86,6 +101,37 @@ def check_renames(collapse: Collapse, find: Callable[[str, str], Held | None]) -
                 f" {'.'.join(filter(None, source))!r} {new!r} now, and columns of files keep"
                 f" their names. To go on, {way}"
             )
+
+
+def replaced_columns(held: Held, columns: Iterable[NewColumn]) -> list[NewColumn]:
+    """Return the columns whose types differ from those of a table.
+
+    Raises SchemaError for a column of the key, which rows of the same batch may have.
+    """
+    found = []
+    for column in columns:
+        own = held.table.column(column.name)
+        if own is None or held.schema.field(own.name).type == arrow_type(column):
+            continue
+        if own.name in held.key:
+            raise SchemaError(
+                f"the source has another type for the column {column.name!r}, which is of the key"
+                f" of the table {held.name!r}. To go on, remove the table from the target, and open"
+                " that with create=True: all rows are told again behind this change"
+            )
+        found.append(column)
+    return found
+
+
+def schema_with(held: Held, columns: Iterable[NewColumn]) -> pa.Schema:
+    """Return the columns of a table, some of them with other types."""
+    schema = held.schema
+    for column in columns:
+        own = held.table.column(column.name)
+        assert own is not None
+        made = pa.field(own.name, arrow_type(column))
+        schema = schema.set(schema.get_field_index(own.name), made)
+    return schema
 
 
 def sources_of(batches: Iterable[pa.RecordBatch]) -> list[Source]:

@@ -36,7 +36,11 @@ class Incomplete:
         """Return why the operations of one step are rejected; otherwise consider them as done."""
         for name, own in by_table(ops, self._find).items() if self._tables else ():
             if name in self._tables and (lacking := self._tables[name].lacking(own)):
-                return f"a new row has no value for the column {lacking!r}, which is never NULL"
+                return (
+                    f"a new row has no value for the column {lacking!r}, which is never NULL."
+                    " To go on, write the table anew without that column, or with NULL allowed in"
+                    " it"
+                )
         return ""
 
 

@@ -9,7 +9,7 @@ from stompkit.spark.states import Place, Problem, Step
 from stompkit.spark.targets.base import Lacking, NewColumn
 from stompkit.spark.targets.database.session import Session
 from stompkit.spark.targets.files.arrow import BACKEND
-from stompkit.spark.targets.files.held import Held, check_renames
+from stompkit.spark.targets.files.held import Held, check_renames, replaced_columns
 from stompkit.spark.targets.files.row_changeset import refused
 from stompkit.spark.targets.planning.collapse import Collapse
 from stompkit.spark.targets.planning.draft import problems_of
@@ -40,6 +40,12 @@ class FilePlanner:
                 if self._is_wanted(self._table(*source), columns):
                     plan.schemas[source] = columns
             check_renames(collapse, self._held)
+            for source, names in collapse.retyped.items() if self._create else ():
+                held = self._held(*source)
+                if held is not None:
+                    columns = collapse.schemas.get(source, {})
+                    again = [columns[name] for name in names if name in columns]
+                    plan.replaced[source] = replaced_columns(held, again)
         return plan
 
     def lacking(self, plan: Plan) -> Lacking:

@@ -33,6 +33,8 @@ from stompkit.spark.targets.files.held import (
     Held,
     Source,
     new_columns,
+    replaced_columns,
+    schema_with,
     sources_of,
     without,
 )
@@ -70,9 +72,10 @@ class FileTarget(ABC):
         """Describe a target without accessing it.
 
         ``create``
-            Create missing tables, from the columns in changes.
+            Create missing tables, from the columns in changes. Create a column again if its type
+            has changed in the source, and the source sends all rows again.
         ``evolve``
-            Add missing columns; columns are never dropped.
+            Add missing columns; no other column is dropped.
         """
         self.url = url
         self._settings: dict[str, Any] = {
@@ -132,6 +135,10 @@ class FileTarget(ABC):
         """Add columns to a table."""
 
     @abstractmethod
+    def _reset_table(self, held: Held, schema: pa.Schema) -> None:
+        """Remove all rows of a table, and give it columns of other types."""
+
+    @abstractmethod
     def _staged(self) -> StagedFiles:
         """Return the folder for the work of tasks."""
 
@@ -177,6 +184,13 @@ class FileTarget(ABC):
             key = tuple(each.name for each in columns if each.key)
             self._make_table(folder, pa.schema([field_of(each) for each in columns]), key)
             return
+        replaced = replaced_columns(held, [each for each in columns if each.is_replaced])
+        if replaced:
+            # All rows are sent again.
+            self._reset_table(held, schema_with(held, replaced))
+            self._found.clear()
+            held = self._held(*source)
+            assert held is not None
         new = new_columns(held, name, columns, can_add=self._settings["evolve"])
         if new:
             self._add_columns(held, [pa.field(each.name, arrow_type(each)) for each in new])

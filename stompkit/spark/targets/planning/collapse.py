@@ -9,8 +9,7 @@ deletes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping, Set
 
 import msgspec
 import numpy as np
@@ -32,6 +31,14 @@ from stompkit.spark.states import (
 from stompkit.spark.targets.base import NewColumn
 from stompkit.spark.targets.planning.bulk import OpenTable, by_table, take
 from stompkit.spark.targets.planning.declared import told_changes, told_columns
+from stompkit.spark.targets.planning.reshape import (
+    chosen_names,
+    exchanged_names,
+    forget_columns,
+    obsolete_columns,
+    rename_columns,
+    without_empty_rows,
+)
 
 __all__ = ["Collapse", "collapse"]
 
@@ -70,6 +77,9 @@ class Collapse:
         self.renamed: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
         #: Tables of these whose rows are not sent again.
         self.untold: set[tuple[str, str]] = set()
+        #: Columns that are not those of the same name before, by table. Another column has the name
+        #: now, or the type has changed; all rows of the table are sent again.
+        self.retyped: dict[tuple[str, str], Set[str]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add changes; invalid ones are added to ``problems``."""
@@ -210,7 +220,7 @@ class Collapse:
             state.place = place
 
     def _take_schema(self, table: OpenTable, after: Document) -> None:
-        """Apply a schema change: earlier changes are renamed to the new columns, too."""
+        """Apply a schema change: earlier changes get the new names, and lose replaced columns."""
         source = (table.schema, table.name)
         columns, changes = told_columns(after), told_changes(after)
         if names := table.key_names:
@@ -221,7 +231,8 @@ class Collapse:
         if self._choice.is_partial:
             keys = [each.name for each in columns.values() if each.key]
             columns = self._choice.reduced(columns, keys)
-        renamed = self._chosen(table, changes.renamed)
+        renamed = chosen_names(self._choice, table.key_names, changes.renamed)
+        retyped = frozenset() if changes.untold else changes.retyped
         if renamed and not self._choice.follows_names:
             if changes.untold == "names":
                 old, new = next(iter(renamed.items()))
@@ -231,8 +242,19 @@ class Collapse:
                     " to an empty target"
                 )
             renamed = {}
+        if exchanged := exchanged_names(renamed):
+            if changes.untold:
+                raise StateError(
+                    "columns have exchanged their names. To go on, do the same in the target, and"
+                    " set on-problem to dead-letter"
+                )
+            # The columns that are there get the values of the others.
+            renamed, retyped = {}, retyped | exchanged
+        self._reshape(table, changes.renamed, renamed, retyped)
+        again = {renamed.get(name, name) for name in self.retyped.get(source, ())} | retyped
+        if again:
+            self.retyped[source] = again
         if renamed:
-            self._rename(table, renamed)
             known = self.renamed.setdefault(source, {})
             known |= {new: (*known.pop(old, ()), old) for old, new in renamed.items()}
             if changes.untold == "names":
@@ -248,40 +270,31 @@ class Collapse:
                 " initial, which copies such tables"
             )
 
-    def _chosen(self, table: OpenTable, renamed: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the applied column renames; raises StateError if one conflicts with an option."""
-        choice = self._choice
-        for old, new in renamed.items():
-            for option, names in (
-                ("column_list", choice.columns or frozenset()),
-                ("except_column_list", choice.except_columns),
-                ("keys", frozenset(table.key_names)),
-            ):
-                if old in names and new not in names:
-                    raise StateError(
-                        f"the column {old!r}, which is in {option}, is called {new!r} now."
-                        f" To go on, name that in {option} as well"
-                    )
-        if not renamed.keys().isdisjoint(renamed.values()):
-            raise StateError(
-                "columns have exchanged their names. To go on, do the same in the target, and set"
-                " on-problem to dead-letter"
-            )
-        if not choice.is_partial:
-            return renamed
-        chosen = choice.reduced({new: old for old, new in renamed.items()}, table.key_names)
-        return {old: new for new, old in chosen.items()}
-
-    def _rename(self, table: OpenTable, renamed: Mapping[str, str]) -> None:
+    def _reshape(
+        self,
+        table: OpenTable,
+        told: Mapping[str, str],
+        applied: Mapping[str, str],
+        retyped: frozenset[str],
+    ) -> None:
+        """Adapt earlier changes to columns of other names and types."""
         source = (table.schema, table.name)
-        steps = [step.states for step in self._steps if step.table == source]
-        for state in chain(table.states.values(), *steps):
-            state.key = _with_names(state.key, renamed)
-            if state.columns is not None:
-                state.columns = _with_names(state.columns, renamed)
-            if state.old is not None:
-                state.old = _with_names(state.old, renamed)
-        table.told_key = tuple(renamed.get(name, name) for name in table.told_key)
+        gone = obsolete_columns(told, applied, retyped)
+        if not gone:
+            return
+        if gone.intersection(table.told_key) and retyped and table.rules.group is None:
+            # All rows are sent again, with other keys.
+            table.states = {}
+            self._steps = [
+                step for step in self._steps if step.table != source or step.kind == "truncate"
+            ]
+            table.moves = None
+        own = [step for step in self._steps if step.table == source]
+        states = [*table.states.values(), *(state for step in own for state in step.states)]
+        forget_columns(states, gone)
+        rename_columns(states, applied)
+        self._steps = without_empty_rows(self._steps)
+        table.told_key = tuple(applied.get(name, name) for name in table.told_key)
 
     def _move(self, table: OpenTable, state: State, told: Document) -> None:
         """Change the key of a row; the key changes of one changeset happen together."""
@@ -365,10 +378,6 @@ class Collapse:
     def _close_all(self) -> None:
         for table in [each for each in self._tables.values() if each]:
             self._close(table)
-
-
-def _with_names(row: Document, renamed: Mapping[str, str]) -> Document:
-    return {renamed.get(name, name): value for name, value in row.items()}
 
 
 def collapse(

@@ -59,7 +59,7 @@ class Draft:
         self.lacking: dict[tuple[str, str], dict[str, NewColumn]] = {}
         #: Number of changes of selected tables.
         self.changes = 0
-        self.is_renamed = False
+        self.is_reshaped = False
 
     @property
     def is_over(self) -> bool:
@@ -69,7 +69,7 @@ class Draft:
     @property
     def _has_failed(self) -> bool:
         """True if no other missing column is of interest."""
-        return self.is_renamed or (bool(self.problems) and not self._job.dead_letters)
+        return self.is_reshaped or (bool(self.problems) and not self._job.dead_letters)
 
     def attempt(self, batches: Sequence[pa.RecordBatch]) -> Collection[Place] | None:
         """Plan changes together; return the suspects if the target rejects some."""
@@ -78,8 +78,8 @@ class Draft:
         collapse = Collapse(self._job.choice, self._rules)
         for batch in batches:
             collapse.add(batch)
-        if collapse.renamed:
-            self.is_renamed = True
+        if collapse.renamed or collapse.retyped:
+            self.is_reshaped = True
             return None
         plan = self._planner.plan(collapse.steps(), collapse)
         self.lacking = merged([self.lacking, self._planner.lacking(plan)])
@@ -120,7 +120,7 @@ class Draft:
 
     def fill(self, staged: Staged) -> None:
         """Store the result, except for the operations."""
-        staged.is_renamed = self.is_renamed
+        staged.is_reshaped = self.is_reshaped
         staged.changes = self.changes
         staged.problems = sorted(self.problems, key=lambda problem: problem.place)
         staged.lacking = self.lacking

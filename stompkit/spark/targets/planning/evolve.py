@@ -18,10 +18,12 @@ from stompkit.replication.sql import (
     make_table,
     rename_columns,
 )
+from stompkit.replication.sql.replacing import recreate_columns, unfit_columns
+from stompkit.replication.sql.schema import backend_of
 from stompkit.spark.targets.base import Lacking, NewColumn
 from stompkit.spark.targets.planning.widen import Wider, both, statement_of
 
-__all__ = ["evolve", "merged", "type_of"]
+__all__ = ["evolve", "merged", "type_of", "unfit"]
 
 #: Column types by the tag of a tagged JSON value.
 _TAGS: Final = {
@@ -109,20 +111,12 @@ def evolve(
     for source, columns in lacking.items():
         name = ".".join(filter(None, source))
         table = catalog.find(connection, *source)
-        new = [
-            SourceColumn(
-                each.name,
-                each.type,
-                each.key,
-                True,
-                *_numbers(each),
-                native="time" if each.is_clock else "",
-            )
-            for each in columns.values()
-            if not isinstance(each, Wider)
-        ]
+        new = [_described(each) for each in columns.values() if not isinstance(each, Wider)]
         if table is not None:
             table = _rename(connection, catalog, table, source, columns, may=add_columns)
+        if table is not None:
+            replaced = [each for each in columns.values() if each.is_replaced]
+            table = _replace(connection, catalog, table, source, replaced)
         if table is not None:
             widened = [each for each in columns.values() if isinstance(each, Wider)]
             _widen(connection, table, widened)
@@ -189,6 +183,47 @@ def _rename(
         raise SchemaError(
             f"the source calls the column {old!r} of the table {table.name!r} {new!r} now, and the"
             f" target refuses that name: {reason}. To go on, do what that asks for: {command}"
+        ) from error
+    catalog.forget()
+    return catalog.find(connection, *source)
+
+
+def unfit(table: TargetTable, columns: Iterable[NewColumn], backend: str) -> list[NewColumn]:
+    """Return the columns whose values the target's columns of these names do not hold."""
+    by_name = {each.name: each for each in columns}
+    found = unfit_columns(table, map(_described, by_name.values()), backend)
+    return [by_name[each.name] for each in found]
+
+
+def _described(column: NewColumn) -> SourceColumn:
+    native = "time" if column.is_clock else ""
+    return SourceColumn(
+        column.name, column.type, column.key, True, *_numbers(column), native=native
+    )
+
+
+def _replace(
+    connection: Connection,
+    catalog: Catalog,
+    table: TargetTable,
+    source: tuple[str, str],
+    columns: Iterable[NewColumn],
+) -> TargetTable | None:
+    """Create columns again whose rows are sent again; return the table afterwards."""
+    replaced = unfit(table, columns, backend_of(connection))
+    if not replaced:
+        return table
+    names = ", ".join(repr(each.name) for each in replaced)
+    try:
+        recreate_columns(connection, table, map(_described, replaced))
+    except DBAPIError as error:
+        if error.connection_invalidated or error.orig is None:
+            raise
+        reason = " ".join(str(error.orig.args[-1]).split())
+        raise SchemaError(
+            f"the source has other columns or types for {names} of the table {table.name!r}, and"
+            f" the target does not drop its own: {reason}. To go on, do what that asks for, and"
+            f" drop {names} there"
         ) from error
     catalog.forget()
     return catalog.find(connection, *source)

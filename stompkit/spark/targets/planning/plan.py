@@ -76,6 +76,8 @@ class Plan:
     schemas: dict[tuple[str, str], dict[str, NewColumn]] = field(default_factory=dict)
     #: Former names, in the target, of columns renamed in the source, by table and new name.
     renamed: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    #: Columns that the target has to create again with another type, by table.
+    replaced: dict[tuple[str, str], list[NewColumn]] = field(default_factory=dict)
     #: Keys of these tables.
     keys: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 

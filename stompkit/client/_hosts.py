@@ -141,8 +141,8 @@ def _described(address: str, reactor: IReactorTime, timeout_s: float) -> Host:
                 clientFromString(reactor, address),  # type: ignore[no-untyped-call]  # Twisted's
             )
     except (ValueError, TypeError, KeyError) as error:
-        if isinstance(error.__cause__, OSError):
-            # The file of a certificate, which the message names.
+        if isinstance(error.__cause__, OSError | ImportError):
+            # The file of a certificate, or a missing library, which the message names.
             raise
         raise ValueError(
             f"{address!a} is neither host:port, such as localhost:61613 or [::1]:61613,"

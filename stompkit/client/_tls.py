@@ -42,7 +42,7 @@ def tls_endpoint(
     try:
         from twisted.internet.ssl import optionsForClientTLS, trustRootFromCertificates
     except ImportError as error:
-        raise ValueError(f"TLS needs {error.name}: pip install 'stompkit[tls]'") from None
+        raise ValueError(f"TLS needs {error.name}: pip install 'stompkit[tls]'") from error
     given = _arguments(description)
     host, port = given.get("host", ""), given.get("port", "")
     if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) <= _LAST_PORT):

@@ -197,3 +197,29 @@ def test_root_checks_as_the_user_of_the_broker(folder: Path) -> None:
     shutil.chown(folder / "data", "nobody")
     assert checked_as("nobody", folder, text) == "f.toml: OK\n"
     assert "there is no user 'nosuch'" in checked_as("nosuch", folder, text, status=2)
+
+
+@pytest.mark.parametrize("library", ["OpenSSL", "cryptography"])
+def test_tls_without_its_extra_names_the_extra(tmp_path: Path, library: str) -> None:
+    (tmp_path / "stompkit.toml").write_text(
+        '[[listen]]\nendpoint = "stomps:61614:certificate=x.pem"\n'
+    )
+    program = (
+        f"import sys; sys.modules[{library!r}] = None\n"
+        "from stompkit._commands import main; sys.exit(main(sys.argv[1:]))\n"
+    )
+    for arguments in (
+        ["check-config", "stompkit.toml"],
+        ["serve", "--endpoint", "stomps:61614:certificate=x.pem"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode != 0
+        assert "No module" not in done.stderr
+        assert f"TLS needs {library}: pip install 'stompkit[tls]'\n" in done.stderr

@@ -132,10 +132,10 @@ def test_a_function_is_not_hidden_by_its_module() -> None:
     assert callable(ship)
 
 
-#: The command without an installed PySpark.
+#: The command without the libraries of the extra ``spark``.
 WITHOUT_PYSPARK = """
 import sys
-sys.modules["pyspark"] = None
+sys.modules.update(dict.fromkeys(["pyspark", "numpy", "pyarrow"]))
 from stompkit._commands.pipeline.command import main
 sys.exit(main(sys.argv[1:]))
 """

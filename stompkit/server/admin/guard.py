@@ -133,7 +133,7 @@ def _header(request: HttpRequest, name: bytes) -> str:
 
 
 def _unauthorised(delay_s: float = 0.0) -> AdminError:
-    what = "it takes a header Authorization: Bearer TOKEN"
+    what = "the request needs a header Authorization: Bearer TOKEN"
     return AdminError(401, "unauthorised", what, delay_s=delay_s)
 
 

@@ -209,7 +209,11 @@ class Front(Resource):
         try:
             from stompkit.server.admin.metrics import CONTENT_TYPE, metrics_page
         except ImportError:
-            refuse(501, "no-prometheus", "it takes prometheus_client: pip install stompkit[admin]")
+            refuse(
+                501,
+                "no-prometheus",
+                "metrics need prometheus_client: pip install 'stompkit[admin]'",
+            )
         request.setHeader("content-type", CONTENT_TYPE)
         return metrics_page(self._context)
 

@@ -25,6 +25,8 @@ _WRONG_ARGUMENTS: Final = (
 )
 #: Kinds of endpoints on which no client can connect.
 _UNFIT: Final = {"stdio", "tls"}
+#: Libraries of the extra ``tls``.
+_FOR_TLS: Final = {"OpenSSL", "cryptography", "service_identity"}
 
 
 def check_endpoint(description: str) -> None:
@@ -43,8 +45,8 @@ def check_endpoint(description: str) -> None:
     except OSError as error:
         raise ValueError(f"{begin}{describe(error)}") from error
     except ImportError as error:
-        is_tls = error.name == "OpenSSL"
-        what = "TLS needs pyOpenSSL: pip install 'stompkit[tls]'" if is_tls else error
+        is_tls = (error.name or "").partition(".")[0] in _FOR_TLS
+        what = f"TLS needs {error.name}: pip install 'stompkit[tls]'" if is_tls else error
         raise ValueError(f"{begin}{what}") from error
     except TypeError as error:
         # Twisted's text has names of its functions.

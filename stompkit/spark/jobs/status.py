@@ -8,7 +8,6 @@ from stompkit._common.files import is_locked
 from stompkit._common.metrics import MetricsError, new_registry
 from stompkit.spark.java import SparkError, find_java_home
 from stompkit.spark.jobs.settings import JobName, PipelineSettings
-from stompkit.spark.jobs.work import work_of
 from stompkit.spool import SpoolError, SpoolReader
 
 __all__ = ["JobState", "Place", "look", "missing"]
@@ -40,6 +39,9 @@ def missing(settings: PipelineSettings) -> list[str]:
     """
     found = []
     if _has_pyspark():
+        # Imported on demand: it needs the libraries of the extra.
+        from stompkit.spark.jobs.work import work_of
+
         for job in settings.jobs():
             work_of(settings, job).close()
     else:
@@ -75,6 +77,8 @@ def look(settings: PipelineSettings, job: JobName) -> JobState:
     Raises :class:`~stompkit.spool.SpoolError` if there is no spool,
     :class:`~stompkit.spark.jobs.settings.PipelineError`, and errors of the target.
     """
+    from stompkit.spark.jobs.work import work_of
+
     reader = SpoolReader(settings.spool())
     work = work_of(settings, job)
     try:

@@ -562,7 +562,7 @@ def test_a_mistake_in_a_file_is_told(run: Run, tmp_path: Path, line: str, told: 
             "`stompkit replica create` creates it",
         ),
         (["status", "--db", "notes"], 2, "is not the URL of a database"),
-        (["status", "--db", "ftp://me:s3cr3t@h/x"], 2, "'ftp://me:***@h/x' is no URL"),
+        (["status", "--db", "ftp://me:s3cr3t@h/x"], 2, "'ftp://me:***@h/x' is not the URL"),
         (["status", "--db", "env:NO_SUCH"], 2, "no NO_SUCH"),
         (["status", "--config", "/no/such"], 2, "/no/such: No such file"),
         (["create", "--db", "sqlite:////no/such/file.db"], 1, "unable to open"),

@@ -356,7 +356,7 @@ def test_the_end_is_told_of_what_was_seen_before_it(run: Run, shop: Shop) -> Non
 def test_tables_of_an_outbox_can_not_be_made(run: Run, shop: Shop) -> None:
     status, _, errors = run("--from", shop.url, "--to", "sqlite:///x.db", "--create")
     assert status == 2
-    assert "make the tables" in errors
+    assert "Create the tables yourself" in errors
 
 
 def test_there_is_no_status_where_nothing_has_run(run: Run, state: Path) -> None:

@@ -210,9 +210,9 @@ def test_with_a_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        ('endpoints = ["tcp:0"]', "can be reached from elsewhere"),
-        ('endpoints = ["tcp:0:interface=0.0.0.0"]', "can be reached from elsewhere"),
-        ('endpoints = ["systemd:domain=INET:index=0"]', "can be reached from elsewhere"),
+        ('endpoints = ["tcp:0"]', "other machines can reach"),
+        ('endpoints = ["tcp:0:interface=0.0.0.0"]', "other machines can reach"),
+        ('endpoints = ["systemd:domain=INET:index=0"]', "other machines can reach"),
         ('endpoints = ["nonsense:1"]', "cannot listen on nonsense:1"),
         ('token_file = "/none/token"', "/none/token"),
     ],

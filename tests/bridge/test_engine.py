@@ -227,7 +227,7 @@ def test_names_are_spelled_as_each_site_does() -> None:
         ({"sites": {**SITES, "c": {"url": "stomp://c", "dialect": "x"}}}, "[sites.c] dialect"),
         ({"sites": {**SITES, "c": {"url": "env:STOMPKIT_NONE"}}}, "no STOMPKIT_NONE"),
         ({"sites": {**SITES, "c d": {"url": "stomp://c"}}}, "[sites.c d]: a name is"),
-        ({"routes": []}, "[[routes]]: there is none"),
+        ({"routes": []}, "[[routes]]: missing"),
         ({"routes": [{**ROUTE, "windo": 1}]}, "[[routes]] #1 windo: unknown; did you mean window"),
         ({"routes": [{**ROUTE, "window": 0}]}, "[[routes]] #1 window: must be a whole number"),
         ({"routes": [{**ROUTE, "window": True}]}, "[[routes]] #1 window: must be a whole number"),

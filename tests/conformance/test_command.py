@@ -34,7 +34,7 @@ MISTAKES = [
     (["--mq", "localhost:stomp"], ["--mq", "'stomp' is not a port"]),
     (["--mq", "localhost:\u0663"], ["--mq", "is not a port"]),
     (["--mq", "localhost:1,localhost"], ["--mq", "'localhost' is not HOST:PORT"]),
-    (["--broker", "nosuch"], ["--broker", "'nosuch' is none of stompkit,", "command:"]),
+    (["--broker", "nosuch"], ["--broker", "'nosuch' is not one of stompkit,", "command:"]),
     (["--level", "MUST,OUGHT"], ["--level", "'OUGHT' is not a level", "MUST, FACT, SHOULD, MAY"]),
     (["--expect", "nosuch"], ["--expect", "'nosuch' is neither a file nor one of those that come"]),
     (["--expect", "."], ["--expect", "'.' is neither a file"]),

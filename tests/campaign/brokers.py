@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -34,14 +35,15 @@ class Brokers:
         self._pool = ThreadPoolExecutor(1)
         self._standby: Future[RunningBroker] | None = None
         self._all: list[RunningBroker] = []
+        #: Held until the end: each broker of a pair listens again on a port of the two.
+        self._held = ExitStack()
         self._ports: list[int] = []
         self.active: RunningBroker
 
     def begin(self) -> None:
         """Start; return when a broker answers."""
         if self._has_standby:
-            with free_ports(2) as ports:
-                self._ports = list(ports)
+            self._ports = self._held.enter_context(free_ports(2))
         self.active = self._launched(0)
         self._all.append(self.active)
         self._prepare_standby()
@@ -114,3 +116,4 @@ class Brokers:
         for broker in self._all:
             broker.stop()
         self._pool.shutdown()
+        self._held.close()

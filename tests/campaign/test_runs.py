@@ -55,7 +55,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_promises_are_kept(fault: str, seed: int, report: Path) -> None:
     plan = Plan(seed=seed, fault=fault, quota=QUOTA, rounds=ROUNDS)
     verdict = run(plan, report)
-    assert verdict.problem == ""
+    assert not verdict.problem, verdict.problem
     assert verdict.texts == []
     assert verdict.counts["receipted"] >= QUOTA
     assert verdict.counts["delivered"] > 0
@@ -70,7 +70,7 @@ def test_programs_that_work_together_keep_their_promises(
     if missing:
         pytest.skip(f"this needs {missing}")
     verdict = run(Plan(seed=seed, fault=fault, quota=QUOTA, rounds=ROUNDS), report)
-    assert verdict.problem == ""
+    assert not verdict.problem, verdict.problem
     assert verdict.texts == []
     assert verdict.counts["receipted"] >= QUOTA // 3
     if fault in PROGRAMS:
@@ -116,7 +116,7 @@ def test_programs_that_lose_something_are_found_out(
 ) -> None:
     plan = Plan(seed=1, fault=kind, quota=100, rounds=1)
     verdict = run(plan, report, fault=Line("a liar", stage))
-    assert verdict.problem == ""
+    assert not verdict.problem, verdict.problem
     assert verdict.violations["lost"] > 0
     assert (report / f"campaign-{plan.seed}.jsonl").read_bytes().count(b"\n") > 30
 

@@ -68,7 +68,7 @@ class Cell:
 def _size(octets: int) -> str:
     if octets >= 1 << 20:
         return f"{octets >> 20} MiB"
-    return f"{octets >> 10} KiB" if octets >= 1_024 else f"{octets} octets"
+    return f"{octets >> 10} KiB" if octets >= 1_024 else f"{octets} bytes"
 
 
 def _end(octets: int) -> str:
@@ -88,7 +88,7 @@ def _queue(many: int, ack: str, body_bytes: int = 100) -> Cell:
 
 def _queues(many: int, ack: str) -> Cell:
     mode = {"auto": "auto", "ind": "client-individual"}[ack]
-    about = f"{many} queues, each from one client to one, ack {mode}, 100 octets"
+    about = f"{many} queues, each from one client to one, ack {mode}, 100 bytes"
     return Cell(f"queues-{many}-{ack}", about, "queue", many, many, mode, destinations=many)
 
 
@@ -108,7 +108,7 @@ def _persistent(window: int, consumers: int = 0) -> Cell:
 
 def _single(cell: Cell) -> Cell:
     """Return the form of a cell in which clients write each frame on its own, as stomp.py does."""
-    about = f"{cell.about}, each frame a write of its own"
+    about = f"{cell.about}, each frame in a separate write"
     return replace(cell, name=f"{cell.name}-single", about=about, write_bytes=1)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -18,6 +17,7 @@ from twisted.logger import LogEvent, STDLibLogObserver, globalLogBeginner
 from stompkit._commands.bridge.metrics import BridgeMetrics
 from stompkit._commands.bridge.status import lock_of, write
 from stompkit._commands.shared.logs import start_log
+from stompkit._commands.shared.signals import ended_by_signals
 from stompkit._common.files import FileLock, LockedError, describe, make_directory
 from stompkit._common.metrics import MetricsError, serving_collector
 from stompkit.bridge import Bridge, BridgeError, BridgeSettings, BridgeStatus
@@ -83,24 +83,10 @@ def _run(bridge: Bridge, reporter: _Reporter) -> None:
     looking = LoopingCall(lambda: reporter.look(bridge.status()))
     reactor.callWhenRunning(begin)
     reactor.addSystemEventTrigger("before", "shutdown", end)
-    with _handling_signals(lambda: reactor.callFromThread(over)):
+    # Signals may come more than once: ``timeout`` sends one to a process, and again to its group.
+    with ended_by_signals(lambda: reactor.callFromThread(over)):
         reactor.run(installSignalHandlers=False)
     reporter.look(bridge.status())
-
-
-@contextmanager
-def _handling_signals(end: Callable[[], object]) -> Iterator[None]:
-    """Call a function at SIGINT and SIGTERM, which may come more than once.
-
-    Programs such as ``timeout`` send a signal to a process, and again to its group.
-    """
-    handled = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(each, lambda *_: end()) for each in handled]
-    try:
-        yield
-    finally:
-        for each, handler in zip(handled, before, strict=True):
-            signal.signal(each, handler)
 
 
 def _unexpected(failure: Any) -> None:

@@ -6,7 +6,6 @@ import argparse
 import logging
 import os
 import select
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._commands.shared.formatting import amount
+from stompkit._commands.shared.signals import ended_by_signals
 from stompkit._commands.spool.maintenance import Maintenance
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics, served
 from stompkit._commands.spool.options import SpoolUsageError, brokers
@@ -124,16 +124,10 @@ def _failure(receiver: Receiver) -> Exception | None:
 def _signalled() -> Iterator[int]:
     """Return a descriptor that becomes readable after a termination signal."""
     end, wake = os.pipe()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {
-        number: signal.signal(number, lambda *_: os.write(wake, b"!") and None)
-        for number in numbers
-    }
     try:
-        yield end
+        with ended_by_signals(lambda: os.write(wake, b"!")):
+            yield end
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         os.close(end)
         os.close(wake)
 

@@ -19,7 +19,7 @@ from stompkit.server.stores.record import NUMBER
 from stompkit.server.stores.reserve import Reserve
 from stompkit.server.stores.versions import upgrade
 
-__all__ = ["DATA_FILE", "DIRECTORY", "Databases", "Environment", "Transaction"]
+__all__ = ["DATA_FILE", "DIRECTORY", "Databases", "Environment", "Transaction", "no_store"]
 
 Transaction: TypeAlias = "lmdb.Transaction[memoryview]"
 
@@ -106,10 +106,7 @@ class Environment:
             if not self._read_only:
                 _make_directory(self.path)
             elif not (self.path / DATA_FILE).is_file():
-                raise StoreError(
-                    f"there is no store in {self.path.parent}. Name the directory of --data, or"
-                    " path in [store]."
-                )
+                raise no_store(self.path.parent)
         self._loaded = self._load()
         self._is_open = True
 
@@ -361,6 +358,13 @@ def _create_lock_file(path: Path) -> None:
             raise
     finally:
         new.unlink(missing_ok=True)
+
+
+def no_store(directory: Path) -> StoreError:
+    """Return the error for a data directory without a store."""
+    return StoreError(
+        f"there is no store in {directory}. Name the directory of --data, or path in [store]."
+    )
 
 
 def _make_directory(path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 from stompkit._common.files import FileLock, LockedError, reason_of, sync_path
 from stompkit.server.interfaces import StoreError
 from stompkit.server.stores.check import check
-from stompkit.server.stores.environment import DATA_FILE, Environment
+from stompkit.server.stores.environment import DATA_FILE, Environment, no_store
 from stompkit.server.stores.log import ChangeLog
 from stompkit.server.stores.transfer import Progress, export_store, import_store
 
@@ -35,9 +35,7 @@ def compact(directory: Path) -> tuple[int, int]:
     old = environment.path / DATA_FILE
     new = environment.path / f"{DATA_FILE}.new"
     if not old.is_file():
-        raise StoreError(
-            f"there is no store in {directory}. Name the directory of --data, or path in [store]."
-        )
+        raise no_store(directory)
     with _locked(directory):
         try:
             environment.open()

@@ -113,10 +113,8 @@ class Session:
                 is_wanted = self._settings["evolve"] and is_new
             if is_wanted:
                 plan.schemas[source] = columns
-        for source, names in collapse.retyped.items() if self._settings["create"] else ():
+        for source, again in collapse.retyped_columns() if self._settings["create"] else ():
             table = self.find(connection, *source)
-            columns = collapse.schemas.get(source, {})
-            again = [columns[name] for name in names if name in columns]
             if table is not None and again:
                 plan.replaced[source] = unfit(table, again, self.backend)
         for source, renamed in collapse.renamed.items():

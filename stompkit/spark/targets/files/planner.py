@@ -40,11 +40,9 @@ class FilePlanner:
                 if self._is_wanted(self._table(*source), columns):
                     plan.schemas[source] = columns
             check_renames(collapse, self._held)
-            for source, names in collapse.retyped.items() if self._create else ():
+            for source, again in collapse.retyped_columns() if self._create else ():
                 held = self._held(*source)
                 if held is not None:
-                    columns = collapse.schemas.get(source, {})
-                    again = [columns[name] for name in names if name in columns]
                     plan.replaced[source] = replaced_columns(held, again)
         return plan
 

@@ -9,7 +9,7 @@ deletes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 import msgspec
 import numpy as np
@@ -80,6 +80,12 @@ class Collapse:
         #: Columns that are not those of the same name before, by table. Another column has the name
         #: now, or the type has changed; all rows of the table are sent again.
         self.retyped: dict[tuple[str, str], Set[str]] = {}
+
+    def retyped_columns(self) -> Iterator[tuple[tuple[str, str], list[NewColumn]]]:
+        """Yield tables with the new descriptions of their columns in ``retyped``."""
+        for source, names in self.retyped.items():
+            columns = self.schemas.get(source, {})
+            yield source, [columns[name] for name in names if name in columns]
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add changes; invalid ones are added to ``problems``."""

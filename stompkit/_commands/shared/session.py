@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from types import FrameType
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -23,6 +22,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from stompkit._commands.shared.broker_options import Broker
+from stompkit._commands.shared.signals import handling_signals
 from stompkit._commands.shared.text import remedy_of
 from stompkit._common.text import shown
 from stompkit.client import BrokerError, Client, ClientClosedError, ClientError, LoginRefusedError
@@ -131,7 +131,11 @@ def run(
         done.addBoth(lambda _: session.reactor.stop())
 
     session.reactor.callWhenRunning(begin)
-    with _handling_signals(session):
+
+    def signalled(number: int) -> None:
+        session.reactor.callFromThread(session.signalled, number)
+
+    with handling_signals(signalled):
         session.reactor.run(installSignalHandlers=False)
     interrupted = 128 + (session.signal or signal.SIGINT)
     if not outcome:
@@ -188,18 +192,3 @@ def _cause(error: Exception) -> str:
 
 def _does(error: BrokerError) -> str:
     return "refuses the login" if isinstance(error, LoginRefusedError) else "answers with ERROR"
-
-
-@contextmanager
-def _handling_signals(session: Session) -> Iterator[None]:
-    """Pass termination signals to the session."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        session.reactor.callFromThread(session.signalled, number)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-__all__ = ["ended_by_signals"]
+__all__ = ["ended_by_signals", "handling_signals"]
 
 
 @contextmanager
-def ended_by_signals(end: Callable[[], object]) -> Iterator[None]:
-    """Call ``end`` at SIGINT and SIGTERM, in place of their default actions."""
+def handling_signals(handle: Callable[[int], object]) -> Iterator[None]:
+    """Call ``handle`` with the number of each SIGINT and SIGTERM, in place of their actions."""
 
     def called(number: int, frame: FrameType | None) -> None:
-        end()
+        handle(number)
 
     before = {number: signal.signal(number, called) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -23,3 +23,8 @@ def ended_by_signals(end: Callable[[], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def ended_by_signals(end: Callable[[], object]) -> AbstractContextManager[None]:
+    """Call ``end`` at SIGINT and SIGTERM, in place of their default actions."""
+    return handling_signals(lambda _: end())

@@ -15,6 +15,7 @@ import pytest
 
 from stompkit.testing import RunningBroker
 from tests.effort import in_matrix, selected
+from tests.testing.launched import require
 
 #: The runs mostly wait, so they are concurrent; the first request starts all.
 BROKERS = [
@@ -66,7 +67,7 @@ def run(
     missing: dict[str, BaseException] = {}
     for name in selected(request, "name"):
         try:
-            broker = stomp_broker_factory(name, frames=False)
+            broker = stomp_broker_factory(require(name), frames=False)
         except (pytest.skip.Exception, pytest.fail.Exception) as absent:
             missing[name] = absent
         else:

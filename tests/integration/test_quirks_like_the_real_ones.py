@@ -18,6 +18,7 @@ from stompkit.testing.server.quirks import PROFILES
 from tests.integration.quirks import messages, morbidq, sessions
 from tests.integration.quirks.peer import Site
 from tests.integration.quirks.scripts import SCRIPTS, Script
+from tests.testing.launched import require
 
 #: The modules whose scripts are run; importing them registers the scripts.
 MODULES: Final = (sessions, messages, morbidq)
@@ -43,7 +44,7 @@ def pair(stomp_broker_factory: Callable[..., RunningBroker]) -> Iterator[Callabl
 
         def get(name: str) -> Pair:
             if name not in pairs:
-                real = stack.enter_context(stomp_broker_factory(name, frames=False))
+                real = stack.enter_context(stomp_broker_factory(require(name), frames=False))
                 double = stack.enter_context(
                     stomp_broker_factory(
                         "stompkit",

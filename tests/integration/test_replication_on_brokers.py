@@ -26,6 +26,7 @@ import pytest
 
 from stompkit.testing import LaunchConfig, launch
 from tests.effort import in_matrix
+from tests.testing.launched import require
 
 pytestmark = pytest.mark.matrix
 
@@ -128,7 +129,7 @@ def skipped(directory: Path, *arguments: str) -> set[str]:
     ],
 )
 def test_replication_keeps_all_promises_on(name: str, tmp_path: Path) -> None:
-    assert skipped(tmp_path, "--mq-broker", name) == set()
+    assert skipped(tmp_path, "--mq-broker", require(name)) == set()
 
 
 def test_replication_keeps_what_can_be_kept_on_a_broker_like_morbidq(tmp_path: Path) -> None:

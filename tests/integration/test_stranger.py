@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.effort import in_matrix
+from tests.testing.launched import require
 
 PROJECT = Path(__file__).with_name("stranger")
 #: Number of its tests that a broker cannot run, by the broker's name.
@@ -29,6 +30,7 @@ LONG_S = 300.0
     ],
 )
 def test_the_project_passes_on(broker: str, order: int) -> None:
+    require(broker)
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("STOMPKIT_MQ")
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing import LaunchConfig, launch
+from tests.testing.launched import require
 
 PAGES = Path(__file__).parents[2] / "docs" / "howto"
 QUEUES = ("/queue/orders", "/queue/invoices")
@@ -41,7 +42,7 @@ def test_the_commands_of_the_page_move_all_messages_in_order(
     _, bridge = commands(page, "bridge")
     [move] = commands(page, "move")
     bodies = [b"%d" % number for number in range(COUNT)]
-    with launch(LaunchConfig(name=broker)) as old, launch(LaunchConfig()) as new:
+    with launch(LaunchConfig(name=require(broker))) as old, launch(LaunchConfig()) as new:
         urls = {**os.environ, "OLD": old.url + virtual_host, "NEW": new.url}
         source = move[2]
         with old.client() as client:

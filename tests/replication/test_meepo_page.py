@@ -65,7 +65,8 @@ def session_factory() -> sessionmaker[Session]:
 @pytest.fixture
 def database(mariadb: MariaDb) -> Iterator[Database]:
     with closing(Database(mariadb)) as database:
-        database.run("FLUSH BINARY LOGS", "CREATE TABLE test (id INT PRIMARY KEY, data TEXT)")
+        database.rotate()
+        database.run("CREATE TABLE test (id INT PRIMARY KEY, data TEXT)")
         yield database
 
 

@@ -69,6 +69,18 @@ class Database:
         """Reset the log."""
         self.run("RESET BINARY LOGS AND GTIDS" if self.is_mysql else "RESET MASTER")
 
+    def rotate(self) -> None:
+        """Begin a new file of the log, whose end only later statements move."""
+        self.run("FLUSH BINARY LOGS")
+        if not self.is_mysql:
+            assert wait_until(self._is_checkpointed, DEADLINE_S)
+
+    def _is_checkpointed(self) -> bool:
+        """Return True if MariaDB has written, in the background, that older files are complete."""
+        file, _ = self.end()
+        events = self.ask(f"SHOW BINLOG EVENTS IN '{file}'")
+        return any(kind == "Binlog_checkpoint" and file in info for _, _, kind, *_, info in events)
+
     def purge(self) -> None:
         """Purge all files of the log but the last."""
         last = self.end()[0]

@@ -14,7 +14,6 @@ import pytest
 
 from stompkit.testing.launching.fetched import cache_folder
 from tests.fetch_servers._debian import DebianServer
-from tests.optional import report_missing
 
 pytestmark = pytest.mark.matrix
 
@@ -28,6 +27,8 @@ SYSTEM = DebianServer(
     suite="bookworm",
     packages=("systemd", "systemd-sysv", "dbus", "python3-venv"),
 )
+#: The authorities that this machine trusts: pip downloads through its proxy, if there is one.
+CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt",)
 #: Ends the container with the status of the last command.
 BEGIN = """\
 #!/bin/bash
@@ -62,10 +63,10 @@ ExecStart=/shared/walk
 
 
 @pytest.fixture
-def system(pytestconfig: pytest.Config) -> Path:
+def system() -> Path:
     """A minimal Debian with systemd in a folder, which stays for later runs."""
     if shutil.which("systemd-nspawn") is None:
-        report_missing(pytestconfig, "systemd-nspawn is not installed", "systemd-container")
+        pytest.skip("systemd-nspawn is not installed (apt-get install systemd-container)")
     if os.geteuid() != 0:
         pytest.skip("it takes root")
     obstacle = SYSTEM.obstacle()
@@ -115,6 +116,7 @@ def test_the_page_leads_to_a_running_broker(system: Path, tmp_path: Path) -> Non
             *("unshare", "--mount", "systemd-nspawn", "--quiet", "--boot", "--directory", system),
             *("--register=no", "--keep-unit", "--volatile=overlay", "--resolv-conf=off"),
             f"--bind={tmp_path}:/shared",
+            *(f"--bind-ro={each}" for each in CERTIFICATES if Path(each).exists()),
         ],
         stdin=subprocess.DEVNULL,
         capture_output=True,

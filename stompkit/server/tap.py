@@ -19,6 +19,7 @@ from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.listen.origins import Origins
 from stompkit.server.log.observer import LogSwitch
 from stompkit.server.login.auth import checkers_from
+from stompkit.server.process.allocator import keep_freed_memory
 from stompkit.server.process.assembly import MakeFactory
 from stompkit.server.process.collector import CollectorSettings
 from stompkit.server.process.daemon import DaemonStart
@@ -319,6 +320,7 @@ class BrokerService(Service):
         if self._reloader is not None:
             self._reloader.install()
         self._collector.apply()
+        keep_freed_memory()
         self._memory.apply()
         self._lifecycle.start()
 

@@ -100,6 +100,11 @@ class FrameDecoder:
         """Number of bytes held back because their frame is incomplete."""
         return len(self._pending) + self._more_bytes
 
+    @property
+    def missing_bytes(self) -> int:
+        """Number of bytes that complete the pending frame; 0 if there is none, or it is unknown."""
+        return self._need - self.pending_bytes if self._need else 0
+
     def negotiated(self, version: Version, limits: Limits | None = None) -> None:
         """End the handshake; later bytes are read by the rules of ``version``."""
         self._checks = Checks(version, limits, self._checks.tolerance)

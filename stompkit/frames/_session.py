@@ -117,6 +117,11 @@ class Session:
             self._early.clear()
         return self._checked(self._decoder.feed(data))
 
+    @property
+    def missing_bytes(self) -> int:
+        """Number of bytes that complete the frame being received; 0 if that is unknown."""
+        return self._decoder.missing_bytes
+
     def receive_eof(self) -> None:
         """Record the end of the stream; raises :class:`RemoteProtocolError` within a frame."""
         # Frames that a client sent before CONNECTED are never read: their completeness does not

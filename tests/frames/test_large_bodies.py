@@ -14,6 +14,8 @@ from tests.frames.helpers import RELAXED
 
 #: Sizes around those at which the decoder keeps a chunk as it is.
 _SIZES = st.one_of(st.integers(0, 9), st.integers(4_090, 4_100), st.integers(0, 9_000))
+#: Size at which a head of these tests is complete.
+_HEAD_BYTES = 60
 _HEAD = b"SEND\ndestination:/queue/a\ncontent-length:%d\n\n"
 
 
@@ -41,6 +43,10 @@ def test_any_chunks_of_large_bodies_give_the_same(bodies: list[int], chunks: lis
             got += decoder.feed(chunk)
             start += len(chunk)
             assert decoder.pending_bytes == start - ends[len(got)]
+            if decoder.missing_bytes:
+                assert decoder.missing_bytes == ends[len(got) + 1] - start
+            else:
+                assert decoder.pending_bytes < _HEAD_BYTES
     assert got == sent
     assert decoder.pending_bytes == 0
     decoder.eof()

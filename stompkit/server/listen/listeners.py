@@ -20,6 +20,7 @@ from stompkit._common.addresses import address_text
 from stompkit.server.listen.endpoints import PROXIED, accept_few, endpoint_of
 from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.listen.fair_poller import schedule_fairly
+from stompkit.server.listen.tcp_transport import copy_less
 from stompkit.server.log import process_events
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 from stompkit.server.settings.process import Endpoint, Settings
@@ -83,6 +84,7 @@ class Listeners:
                     f"cannot listen on {where.endpoint}: {reason_of(error)}"
                 ) from error
             accept_few(port)
+            copy_less(port)
             self._listeners.append(_Listener(spoken, where, port))
             if self._is_stopped:
                 await self.stop()

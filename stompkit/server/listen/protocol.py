@@ -30,6 +30,7 @@ from stompkit.server.interfaces import (
 )
 from stompkit.server.listen.fair_poller import ANONYMOUS
 from stompkit.server.listen.stream import StreamTransport
+from stompkit.server.listen.tcp_transport import LargeFrameServer, read_bytes_of
 from stompkit.server.listen.tls import diagnose_plain, diagnose_tls_failure, peer_certificate
 from stompkit.server.log import client_events
 from stompkit.server.log.rate_limited_log import RateLimitedLog
@@ -79,6 +80,8 @@ class BrokerProtocol(Protocol):
         self._read_ended = False
         self._half_closed = False
         self._is_new = True
+        #: The transport, if it lets the protocol choose the size of reads.
+        self._large_frames: LargeFrameServer | None = None
 
     @property
     def _address(self) -> str:
@@ -100,6 +103,9 @@ class BrokerProtocol(Protocol):
         if ITCPTransport.providedBy(self.transport):
             # One write holds the output of a whole cycle; delaying it (Nagle) has no benefit.
             self.transport.setTcpNoDelay(True)
+        transport: object = self.transport
+        if isinstance(transport, LargeFrameServer):
+            self._large_frames = transport
         self._stream.registerProducer(self, True)
         self._connection.opened()
         if not self._closing:
@@ -120,6 +126,8 @@ class BrokerProtocol(Protocol):
             if mistake is not None:
                 connection.fail(mistake, "wrong-protocol")
         connection.receive(data, self._clock.seconds())
+        if self._large_frames is not None:
+            self._large_frames.read_bytes = read_bytes_of(connection.missing_bytes)
         self._broker.flush()
 
     def connectionLost(self, reason: Failure | None = None) -> None:

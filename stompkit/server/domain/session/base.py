@@ -92,6 +92,11 @@ class BrokerSession(Output):
         """Process bytes from the client."""
         raise NotImplementedError
 
+    @property
+    def missing_bytes(self) -> int:
+        """Number of bytes that complete the frame being received; 0 if that is unknown."""
+        return 0
+
     def ended(self, now: float) -> None:
         """Record that the client sends no more."""
         raise NotImplementedError

@@ -97,6 +97,11 @@ class ClientSession(BrokerSession):
 
     # Input.
 
+    @property
+    def missing_bytes(self) -> int:
+        """Number of bytes that complete the frame being received; 0 if that is unknown."""
+        return self.session.missing_bytes
+
     def receive(self, data: bytes, now: float) -> None:
         """Process bytes from the client."""
         self.scheduler.start_cycle(now)
@@ -390,9 +395,6 @@ class ClientSession(BrokerSession):
         self._log(">", Frame("MESSAGE", headers | entry.message.headers))
 
     def _log(self, direction: str, frame: Frame) -> None:
-        log = self.broker.frame_log
-        if log is not None:
-            log(direction, self.address, frame)
-        watch = self.broker.frame_watch
-        if watch is not None:
-            watch(direction, self.address, frame)
+        for log in (self.broker.frame_log, self.broker.frame_watch):
+            if log is not None:
+                log(direction, self.address, frame)

@@ -22,6 +22,7 @@ __all__ = [
     "Samples",
     "counter",
     "gauge",
+    "listen_reason",
     "new_registry",
     "parse_address",
     "serving",
@@ -59,6 +60,17 @@ def parse_address(text: str) -> Address:
     return Address((found[1] or _LOOPBACK).strip("[]"), int(found[2]))
 
 
+def listen_reason(error: OSError) -> str:
+    """Return why a server cannot listen at an address, and what to do."""
+    if error.errno == errno.EADDRINUSE:
+        return "something listens there already: end that, or name another port"
+    if error.errno == errno.EACCES:
+        return "this is not allowed: name a port from 1024 on"
+    if error.errno == errno.EADDRNOTAVAIL or error.errno is None or error.errno < 0:
+        return f"{reason_of(error)}: name an address that this machine has"
+    return reason_of(error)
+
+
 def new_registry() -> CollectorRegistry:
     """Return a registry for metrics; raises :class:`MetricsError` if the library is missing."""
     try:
@@ -76,15 +88,9 @@ def serving(address: Address, registry: CollectorRegistry) -> Iterator[Address]:
     try:
         server, thread = start_http_server(address.port, address.host, registry)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            reason = "something listens there already: end that, or name another port"
-        elif error.errno == errno.EACCES:
-            reason = "this is not allowed: name a port from 1024 on"
-        elif error.errno == errno.EADDRNOTAVAIL or error.errno is None or error.errno < 0:
-            reason = f"{reason_of(error)}: name an address that this machine has"
-        else:
-            reason = reason_of(error)
-        raise MetricsError(f"metrics cannot be served at {address}: {reason}") from None
+        raise MetricsError(
+            f"metrics cannot be served at {address}: {listen_reason(error)}"
+        ) from None
     try:
         yield Address(address.host, server.server_port)
     finally:

@@ -15,9 +15,11 @@ from stompkit.spool._errors import (
     OtherSpoolError,
     SpoolError,
     SpoolInUseError,
+    SpoolUnavailableError,
 )
 from stompkit.spool._reading import SpoolReader
 from stompkit.spool._write_access import is_in_use
+from stompkit.spool.address import ServerAccess
 from stompkit.spool.log import SpoolWriter
 from stompkit.spool.segments.blocks import Block, Headers, Texts
 from stompkit.spool.segments.records import Record, partition_of
@@ -29,9 +31,11 @@ __all__ = [
     "Headers",
     "OtherSpoolError",
     "Record",
+    "ServerAccess",
     "SpoolError",
     "SpoolInUseError",
     "SpoolReader",
+    "SpoolUnavailableError",
     "SpoolWriter",
     "Texts",
     "is_in_use",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-__all__ = ["BrokenSpoolError", "DataLostError", "OtherSpoolError", "SpoolError", "SpoolInUseError"]
+__all__ = [
+    "BrokenSpoolError",
+    "DataLostError",
+    "OtherSpoolError",
+    "SpoolError",
+    "SpoolInUseError",
+    "SpoolUnavailableError",
+]
 
 
 class SpoolError(Exception):
@@ -18,6 +25,10 @@ class SpoolInUseError(SpoolError):
 
 class OtherSpoolError(SpoolError):
     """The folder contains a different spool than the expected one."""
+
+
+class SpoolUnavailableError(SpoolError):
+    """The server of the spool does not answer; a later attempt may succeed."""
 
 
 class DataLostError(SpoolError):

@@ -24,6 +24,7 @@ __all__ = [
     "replace_octets",
     "segment_path",
     "segments",
+    "settled_segments",
     "sync_data",
     "write_at",
     "write_whole",
@@ -75,6 +76,17 @@ def segments(folder: Path) -> list[Segment]:
             if first not in found or rank < found[first][0]:
                 found[first] = rank, Segment(first, folder / name)
     return [segment for _, (_, segment) in sorted(found.items())]
+
+
+def settled_segments(folder: Path) -> list[Segment]:
+    """Return all segments while another process may be sealing one.
+
+    A segment that is sealed during a listing can be missed in both forms, but not twice.
+    """
+    listed = segments(folder)
+    while (again := segments(folder)) != listed:
+        listed = again
+    return listed
 
 
 def replace(path: Path, content: object, *, sync: bool = True, mark: str = "") -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Final, TypeVar
 
 from stompkit.spool._errors import BrokenSpoolError, DataLostError
-from stompkit.spool._files import Segment, part_folder, read_at, segments
+from stompkit.spool._files import Segment
+from stompkit.spool._storage import OpenFile, Storage
 from stompkit.spool.segments.blocks import Block, DamagedBlockError, decode
 from stompkit.spool.segments.entries import Entry
 from stompkit.spool.segments.index import Index
@@ -32,11 +33,11 @@ _READ_OCTETS: Final = 1 << 20
 class Partition:
     """The segments of a partition and their indexes."""
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, storage: Storage, number: int) -> None:
         """Create the description without reading files."""
-        self._folder = part_folder(folder, number)
+        self._storage = storage
         self._number = number
-        #: Segments found by the last listing of the folder.
+        #: Segments found by the last listing.
         self._listed: list[Segment] = []
         self._indexes: dict[Path, Index] = {}
 
@@ -54,16 +55,22 @@ class Partition:
             start = found[-1].end
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[Block, int]]:
-        """Yield the whole blocks of a range, with their sizes in bytes; raises DataLostError."""
+        """Yield blocks from ``start`` on, the last one whole, and sizes; raises DataLostError."""
         while start < end:
-            reader, found = self._run(start, end, _opened)
-            yield from reader(found)
-            start = found[-1].end
+            reader, found = self._run(start, end, self._opened)
+            try:
+                for block, length in reader(found):
+                    # A block of a sealed segment may contain some that were yielded before.
+                    yield block.slice(start, block.end), length
+                    start = block.end
+            except FileNotFoundError:
+                # A server keeps no file open: the segment was sealed or removed between two reads.
+                self._list()
 
     def _run(self, start: int, end: int, use: Callable[[Segment], _T]) -> tuple[_T, list[Entry]]:
         """Return the result of ``use`` for one segment of a range, and its entries in the range."""
         if self._listed:
-            # The folder is listed again only if the known segments do not cover the range.
+            # Segments are listed again only if the known segments do not cover the range.
             with suppress(BrokenSpoolError, DataLostError, FileNotFoundError):
                 return self._within(start, end, use)
         self._list()
@@ -86,12 +93,11 @@ class Partition:
 
     def _list(self) -> None:
         """List the current segments."""
-        listed = segments(self._folder)
-        # A segment that is sealed during the listing can be missed in both forms, but not twice.
-        while (again := segments(self._folder)) != listed:
-            listed = again
+        listed = self._storage.segments(self._number)
         if not listed:
-            raise BrokenSpoolError(self._folder, 0, "it has no segment")
+            raise BrokenSpoolError(
+                Path(self._storage.place, f"p{self._number}"), 0, "it has no segment"
+            )
         self._listed = listed
         for path in self._indexes.keys() - {segment.path for segment in listed}:
             del self._indexes[path]
@@ -99,8 +105,21 @@ class Partition:
     def _index(self, segment: Segment) -> Index:
         index = self._indexes.get(segment.path)
         if index is None:
-            index = self._indexes[segment.path] = Index(segment)
+            index = self._indexes[segment.path] = Index(segment, self._storage)
         return index
+
+    def _opened(self, segment: Segment) -> _Blocks:
+        """Return the block reader of a segment; raises FileNotFoundError if it was removed."""
+        storage = self._storage
+        if segment.is_log:
+            return partial(_of_log, storage.opened(segment), segment.path)
+        sealed = sealed_files()
+        if storage.is_local:
+            reader: _Blocks = sealed.opened(segment.path)
+            return reader
+        # The index has an entry for each batch, whose counts need not be read from the file.
+        counts = [entry.messages for entry in self._index(segment).known]
+        return partial(_of_file, storage.opened(segment), sealed, segment.path, counts)
 
     def _lost(self, asked: int) -> DataLostError:
         since, oldest = "", self._listed[0]
@@ -109,7 +128,7 @@ class Partition:
             received = datetime.fromtimestamp(entry.since_us / 1e6, UTC)
             since = f", received since {received.isoformat(timespec='seconds')}"
         return DataLostError(
-            f"ordinal {asked} of partition {self._number} is not in {self._folder.parent} any more:"
+            f"ordinal {asked} of partition {self._number} is not in {self._storage.place} any more:"
             f" it begins with {oldest.first}{since}. Read on from there, or restore the files that"
             " are missing; a registered reader is one for whom retention keeps what it needs",
             partition=self._number,
@@ -118,20 +137,12 @@ class Partition:
         )
 
 
-def _opened(segment: Segment) -> _Blocks:
-    """Return the block reader of a segment; raises FileNotFoundError if the segment was removed."""
-    if not segment.is_log:
-        reader: _Blocks = sealed_files().opened(segment.path)
-        return reader
-    return partial(_of_log, os.open(segment.path, os.O_RDONLY), segment.path)
-
-
-def _of_log(descriptor: int, path: Path, entries: list[Entry]) -> Iterator[tuple[Block, int]]:
-    try:
+def _of_log(file: OpenFile, path: Path, entries: list[Entry]) -> Iterator[tuple[Block, int]]:
+    with closing(file):
         for together in _together(entries):
             start = together[0].offset
             octets = memoryview(
-                read_at(descriptor, together[-1].offset + together[-1].length - start, start)
+                file.read_at(together[-1].offset + together[-1].length - start, start)
             )
             for entry in together:
                 offset = entry.offset - start
@@ -142,8 +153,13 @@ def _of_log(descriptor: int, path: Path, entries: list[Entry]) -> Iterator[tuple
                 if (block.first, block.count) != (entry.first, entry.messages):
                     raise BrokenSpoolError(path, entry.offset, f"it has no ordinal {entry.first}")
                 yield block, entry.length
-    finally:
-        os.close(descriptor)
+
+
+def _of_file(
+    file: OpenFile, sealed: ModuleType, path: Path, counts: list[int], entries: list[Entry]
+) -> Iterator[tuple[Block, int]]:
+    with closing(file):
+        yield from sealed.opened(path, file, counts)(entries)
 
 
 def _together(entries: list[Entry]) -> Iterator[list[Entry]]:

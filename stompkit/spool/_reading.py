@@ -9,10 +9,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from stompkit.spool._errors import DataLostError, OtherSpoolError
-from stompkit.spool._head import read_head
-from stompkit.spool._identity import identity_of
+from stompkit.spool._errors import DataLostError, OtherSpoolError, SpoolError
 from stompkit.spool._partition import Partition
+from stompkit.spool._storage import FolderStorage, Storage
+from stompkit.spool.address import ServerAccess, is_url
+from stompkit.spool.readers import Reader
 from stompkit.spool.segments.blocks import Block
 from stompkit.spool.segments.entries import Entry
 
@@ -22,35 +23,58 @@ __all__ = ["SpoolReader"]
 class SpoolReader:
     """The messages of a spool, by ordinals, which number the messages of a partition from 0.
 
-    A reader takes no lock and holds no file open; a pickled one opens the same folder. Use a reader
+    A reader takes no lock and holds no file open; a pickled one opens the same spool. Use a reader
     in one thread at a time. All methods raise :class:`~stompkit.spool.BrokenSpoolError` for damaged
-    files, and OSError.
+    files, and OSError. With a server they raise
+    :class:`~stompkit.spool.SpoolUnavailableError` if it does not answer.
     """
 
-    def __init__(self, folder: str | PathLike[str], *, expect_id: str = "") -> None:
-        """Open a folder.
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        *,
+        expect_id: str = "",
+        access: ServerAccess | None = None,
+    ) -> None:
+        """Open a folder, or the spool of a server by its URL, ``http://HOST:PORT`` or ``https``.
 
-        Raises :class:`~stompkit.spool.SpoolError` if it contains no spool, and
-        :class:`~stompkit.spool.OtherSpoolError` if the spool does not have the id ``expect_id``.
+        ``access`` is required for a server. Raises :class:`~stompkit.spool.SpoolError` if there is
+        no spool, and :class:`~stompkit.spool.OtherSpoolError` if the spool does not have the id
+        ``expect_id``.
         """
-        self.folder: Final = Path(folder)
+        self._access = access
+        self._storage: Final = _storage(folder, expect_id, access)
+        #: Folder or URL.
+        self.place: Final = self._storage.place
         # With an id, another process has seen it, such as the driver of a task of Spark.
-        identity = identity_of(self.folder, is_elsewhere=bool(expect_id))
+        identity = self._storage.identity(expect_id)
         if expect_id not in ("", identity.id):
             raise OtherSpoolError(
-                f"{self.folder} has the spool {identity.id} instead of {expect_id}: its ordinals"
+                f"{self.place} has the spool {identity.id} instead of {expect_id}: its ordinals"
                 " are others. Bring the former one back, or begin anew with this one"
             )
         self.id: Final = identity.id
         self.partitions: Final = identity.partitions
-        self._partitions = [Partition(self.folder, number) for number in range(self.partitions)]
+        self._partitions = [Partition(self._storage, number) for number in range(self.partitions)]
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (str(self.folder), self.id)
+        return _reopened, (self.place, self.id, self._access)
+
+    @property
+    def access(self) -> ServerAccess | None:
+        """Token and other requirements of the server; None for a folder."""
+        return self._access
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the spool; raises :class:`~stompkit.spool.SpoolError` for a server."""
+        if not self._storage.is_local:
+            raise SpoolError(f"{self.place} is a server, and its folder is on another machine")
+        return Path(self.place)
 
     def head(self) -> tuple[int, ...]:
         """Return the ordinal after the last message of each partition; cheap to call often."""
-        return read_head(self.folder)
+        return self._storage.head()
 
     def floor(self) -> tuple[int, ...]:
         """Return the first retained ordinal of each partition."""
@@ -68,7 +92,7 @@ class SpoolReader:
         head = self.head()[partition]
         if end > head:
             raise DataLostError(
-                f"ordinal {end - 1} of partition {partition} is not in {self.folder}, which ends"
+                f"ordinal {end - 1} of partition {partition} is not in {self.place}, which ends"
                 f" before {head}: has it been restored from an older copy?",
                 partition=partition,
                 asked=end - 1,
@@ -80,6 +104,18 @@ class SpoolReader:
             if most_bytes is not None and octets > most_bytes and octets > length:
                 return
             yield block.slice(start, end)
+
+    def readers(self) -> dict[str, Reader]:
+        """Return the registered readers, as :func:`stompkit.spool.readers.listed` does."""
+        return self._storage.readers()
+
+    def register(self, name: str, positions: Sequence[int]) -> Reader:
+        """Register a reader, as :func:`stompkit.spool.readers.register` does."""
+        return self._storage.register(name, positions)
+
+    def progress(self, name: str, positions: Sequence[int]) -> Reader:
+        """Record the progress of a reader, as :func:`stompkit.spool.readers.progress` does."""
+        return self._storage.progress(name, positions)
 
     def position_at(self, time_s: float) -> tuple[int, ...]:
         """Return the first ordinal of each partition that was received at or after a time.
@@ -159,5 +195,16 @@ class SpoolReader:
         return entry.end
 
 
-def _reopened(folder: str, expect_id: str) -> SpoolReader:
-    return SpoolReader(folder, expect_id=expect_id)
+def _storage(folder: str | PathLike[str], expect_id: str, access: ServerAccess | None) -> Storage:
+    if not is_url(folder):
+        return FolderStorage(Path(folder))
+    # Most readers need no HTTP.
+    from stompkit.spool.serving.client import ServedStorage
+
+    if access is None:
+        raise SpoolError(f"{folder} is a server, which needs its token: give access")
+    return ServedStorage(str(folder), access, expect_id)
+
+
+def _reopened(place: str, expect_id: str, access: ServerAccess | None = None) -> SpoolReader:
+    return SpoolReader(place, expect_id=expect_id, access=access)

@@ -21,6 +21,7 @@ from stompkit.spool._files import (
     write_at,
     write_whole,
 )
+from stompkit.spool._storage import DescriptorFile
 from stompkit.spool.segments.blocks import DamagedBlockError, decode, encode
 from stompkit.spool.segments.entries import Entry
 from stompkit.spool.segments.index import pack, walk
@@ -161,7 +162,7 @@ class Tail:
         entries: list[Entry] = []
         problem: BrokenSpoolError | None = None
         try:
-            for entry in walk(self._descriptor, self._segment):
+            for entry in walk(DescriptorFile(self._descriptor), self._segment):
                 self._check(entry)
                 entries.append(entry)
         except BrokenSpoolError as error:

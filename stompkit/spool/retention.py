@@ -18,6 +18,7 @@ from stompkit.spool._changesets import uncut
 from stompkit.spool._files import Segment, part_folder, segments
 from stompkit.spool._identity import identity_of
 from stompkit.spool._reading import SpoolReader
+from stompkit.spool._storage import FolderStorage
 from stompkit.spool._write_access import Where, right_to
 from stompkit.spool.segments.index import Index
 
@@ -102,7 +103,7 @@ def _closed(folder: Path, number: int) -> list[_Old]:
 
 def _described(number: int, segment: Segment, end: int) -> _Old:
     octets = segment.path.stat().st_size
-    entries = Index(segment).upto(end)
+    entries = Index(segment, FolderStorage(segment.path.parents[1])).upto(end)
     since_us = min((entry.since_us for entry in entries), default=0)
     until_us = max((entry.until_us for entry in entries), default=0)
     return _Old(number, segment, end, octets, since_us, until_us)

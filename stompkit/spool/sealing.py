@@ -19,6 +19,7 @@ from stompkit.spool._files import Segment, part_folder, replace_octets, segments
 from stompkit.spool._identity import identity_of
 from stompkit.spool._partition import Partition
 from stompkit.spool._reading import SpoolReader
+from stompkit.spool._storage import FolderStorage
 from stompkit.spool._write_access import Where, right_to
 from stompkit.spool.segments.arrow import SCHEMA, batch_of, combined
 from stompkit.spool.segments.index import pack
@@ -85,7 +86,9 @@ def _sealed(folder: Path, partition: int, log: Segment, end: int, form: Form) ->
     unfinished = log.path.with_suffix(f".tmp.{form}")
 
     def batches() -> Iterator[pa.RecordBatch]:
-        blocks = (block for block, _ in Partition(folder, partition).blocks(log.first, end))
+        blocks = (
+            block for block, _ in Partition(FolderStorage(folder), partition).blocks(log.first, end)
+        )
         return combined(blocks, rows=_ROWS)
 
     try:

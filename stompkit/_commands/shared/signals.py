@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-__all__ = ["ended_by_signals", "handling_signals"]
+__all__ = ["ended_by_signals", "handling_signals", "signalled"]
 
 
 @contextmanager
@@ -28,3 +29,15 @@ def handling_signals(handle: Callable[[int], object]) -> Iterator[None]:
 def ended_by_signals(end: Callable[[], object]) -> AbstractContextManager[None]:
     """Call ``end`` at SIGINT and SIGTERM, in place of their default actions."""
     return handling_signals(lambda _: end())
+
+
+@contextmanager
+def signalled() -> Iterator[int]:
+    """Yield a descriptor that becomes readable after a termination signal."""
+    end, wake = os.pipe()
+    try:
+        with ended_by_signals(lambda: os.write(wake, b"!")):
+            yield end
+    finally:
+        os.close(end)
+        os.close(wake)

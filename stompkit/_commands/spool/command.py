@@ -24,6 +24,7 @@ One process writes to a spool; any number of processes can read it at the same t
   stompkit spool run /var/spool/shop --from stomp://mq:61613/queue/orders
   stompkit spool status /var/spool/shop
   stompkit spool show /var/spool/shop --from 1000 --to 1010
+  stompkit spool serve /var/spool/shop --listen 10.0.0.9:7461 --token-file /etc/shop/token
 
 `stompkit spool COMMAND --help` describes a command.
 
@@ -48,6 +49,23 @@ file, so that other users of the machine cannot read a passcode.
 
 SIGTERM or SIGINT (Ctrl-C) stops the command after received messages are written and acknowledged.
 While the disk is full, the command waits and messages stay in the broker.
+"""
+
+_SERVE: Final = """\
+Readers on other machines use the URL of the server instead of the directory: the option spool of
+Spark's format "stomp", or SpoolReader. They read the same messages by the same ordinals, so a
+checkpoint made with the directory continues with the server, and the reverse.
+
+The server only reads messages. The only files that it writes are the positions of registered
+readers. `stompkit spool run --serve` does the same in the receiving process.
+
+The token file has a token of 16 or more characters in its first line. Further lines are further
+tokens. The file is read again when it has changed. Without --certificate, others on the network can
+read tokens and messages.
+
+  openssl rand -hex 32 > /etc/shop/token
+  stompkit spool serve spool --listen 10.0.0.9:7461 --token-file /etc/shop/token
+  stompkit spool serve spool --listen 0.0.0.0:7461 --token-file token --certificate server.pem
 """
 
 _USAGE: Final = 2
@@ -99,6 +117,7 @@ def parser() -> argparse.ArgumentParser:
         return command
 
     _add_run(add("run", "receive messages from a broker until stopped", _run, _RUN))
+    _add_serve(add("serve", "serve a spool to readers on other machines", _serve, _SERVE))
     status = add(
         "status", "print the contents of a spool and the positions of its readers", _status
     )
@@ -192,6 +211,15 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of messages in a write (default: 500)",
     )
+    group = parser.add_argument_group("readers on other machines")
+    group.add_argument(
+        "--serve",
+        type=address,
+        metavar="[HOST:]PORT",
+        help="serve the spool at this address, see `stompkit spool serve --help` (default host: "
+        "127.0.0.1)",
+    )
+    _add_server_options(group)
     group = parser.add_argument_group("the disk")
     add = group.add_argument
     add(
@@ -221,10 +249,39 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen",
+        type=address,
+        required=True,
+        metavar="[HOST:]PORT",
+        help="address of the server (default host: 127.0.0.1)",
+    )
+    _add_server_options(parser)
+    parser.add_argument("--quiet", action="store_true", help="do not print the URL")
+
+
+def _add_server_options(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--token-file", metavar="FILE", help="file with the token that readers have to send"
+    )
+    group.add_argument(
+        "--certificate",
+        metavar="FILE",
+        help="serve over TLS, with the certificate and the key in this PEM file",
+    )
+
+
 def _run(options: argparse.Namespace) -> int:
     from stompkit._commands.spool.run import run
 
     return run(options)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from stompkit._commands.spool.serve import serve
+
+    return serve(options)
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -8,13 +8,13 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
 from stompkit._commands.shared.formatting import amount
-from stompkit._commands.shared.signals import ended_by_signals
+from stompkit._commands.shared.signals import signalled
 from stompkit._commands.spool.maintenance import Maintenance
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics, served
 from stompkit._commands.spool.options import SpoolUsageError, brokers
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     """
     sources = brokers(options.sources)
     _refuse_durable_queues(options.durable, sources)
-    with _signalled() as end, _opened(options) as writer:
+    with signalled() as end, _opened(options) as writer:
         appends = Appends(writer)
         receivers = [
             Receiver(
@@ -65,9 +65,21 @@ def run(options: argparse.Namespace) -> int:
         metrics = SpoolMetrics(
             Path(options.directory), appends, lambda: [each.status() for each in receivers]
         )
-        with served(metrics, options.metrics) as address:
+        with served(metrics, options.metrics) as address, _serving(options) as url:
             reporter.metrics(address)
+            reporter.server(url)
             return _receive(receivers, maintenance, reporter, end)
+
+
+def _serving(options: argparse.Namespace) -> AbstractContextManager[str]:
+    """Serve the spool to readers on other machines, if that is wanted."""
+    if options.serve is None:
+        if options.token_file is not None or options.certificate is not None:
+            raise SpoolUsageError("--token-file and --certificate are for --serve")
+        return nullcontext("")
+    from stompkit._commands.spool.serve import served_at
+
+    return served_at(options, options.serve)
 
 
 def _refuse_durable_queues(durable: str, sources: Mapping[BrokerUrl, Sequence[str]]) -> None:
@@ -120,18 +132,6 @@ def _failure(receiver: Receiver) -> Exception | None:
     return None
 
 
-@contextmanager
-def _signalled() -> Iterator[int]:
-    """Return a descriptor that becomes readable after a termination signal."""
-    end, wake = os.pipe()
-    try:
-        with ended_by_signals(lambda: os.write(wake, b"!")):
-            yield end
-    finally:
-        os.close(end)
-        os.close(wake)
-
-
 class _Reporter:
     """Progress output: one changing line on a terminal; elsewhere a line for each problem."""
 
@@ -149,6 +149,11 @@ class _Reporter:
         """Print the address of the metrics, if they are served."""
         if address is not None:
             self._print(f"metrics at http://{address}/metrics")
+
+    def server(self, url: str) -> None:
+        """Print the URL for readers on other machines, if there is one."""
+        if url:
+            self._print(f"serves readers at {url}")
 
     def show(self, statuses: Sequence[ReceiverStatus]) -> None:
         """Show the progress."""

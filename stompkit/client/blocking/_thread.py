@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar, cast
+from typing import TypeVar
 
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.pollreactor import PollReactor
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred
+
+from stompkit._common.twisted import reactor_thread
+from stompkit._common.twisted.reactor_thread import exception_of
 
 __all__ = ["LinkClosedError", "ReactorThread", "exception_of"]
 
@@ -21,60 +20,22 @@ class LinkClosedError(Exception):
     """The link is closed: :meth:`Link.close` was called, or the broker refused the login."""
 
 
-class ReactorThread:
-    """A private reactor in a daemon thread."""
+class ReactorThread(reactor_thread.ReactorThread):
+    """The reactor of a link."""
 
     def __init__(self) -> None:
         """Start the reactor in a new thread."""
-        reactor = PollReactor()  # type: ignore[no-untyped-call]  # Twisted's
-        self._reactor: Any = reactor
-        self.reactor: Final = cast("IReactorTime", reactor)
-        self._thread = threading.Thread(
-            target=reactor.run,
-            kwargs={"installSignalHandlers": False},
-            name="stompkit-link",
-            daemon=True,
-        )
-        self._thread.start()
-
-    @property
-    def is_alive(self) -> bool:
-        """True if the thread is running."""
-        return self._thread.is_alive()
+        super().__init__("stompkit-link")
 
     def refuse_to_wait(self) -> None:
         """Raise RuntimeError if called in the thread itself, where a wait would never end."""
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             raise RuntimeError("a callback of a link's future cannot wait for the link")
-
-    def start(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call *function* in the thread without waiting for it."""
-        self._reactor.callFromThread(function, *arguments)
 
     def call(self, function: Callable[[], Deferred[_Given]]) -> Future[_Given]:
         """Call *function* in the thread; return a future with the result of its Deferred."""
-        future: Future[_Given] = Future()
         if not self.is_alive:
+            future: Future[_Given] = Future()
             future.set_exception(LinkClosedError("the link is closed"))
             return future
-
-        def call() -> None:
-            done = maybeDeferred(function)
-            done.addCallbacks(
-                future.set_result, lambda failure: future.set_exception(exception_of(failure))
-            )
-
-        self.start(call)
-        return future
-
-    def stop(self) -> None:
-        """End the thread."""
-        if self._thread.is_alive():
-            self.start(self._reactor.stop)
-            self._thread.join()
-
-
-def exception_of(failure: Failure) -> BaseException:
-    error = failure.value
-    assert isinstance(error, BaseException)
-    return error
+        return super().call(function)

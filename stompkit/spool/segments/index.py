@@ -6,16 +6,16 @@ not synced, and inconsistent entries are rebuilt from the segment itself.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from contextlib import closing
 from operator import attrgetter
 from typing import Final
 
 from stompkit.spool._errors import BrokenSpoolError
-from stompkit.spool._files import Segment, read_at
+from stompkit.spool._files import Segment
+from stompkit.spool._storage import OpenFile, Storage
 from stompkit.spool.segments.blocks import FIXED, DamagedBlockError, Heading
 from stompkit.spool.segments.entries import Entry
 from stompkit.spool.segments.optional import sealed_files
@@ -45,7 +45,7 @@ def unpack(octets: bytes, segment: Segment, after: Entry | None = None) -> Itera
         first, offset = entry.end, offset + entry.length
 
 
-def walk(descriptor: int, segment: Segment, after: Entry | None = None) -> Iterator[Entry]:
+def walk(file: OpenFile, segment: Segment, after: Entry | None = None) -> Iterator[Entry]:
     """Yield the blocks of a log after an entry, by their headings alone.
 
     Raises :class:`BrokenSpoolError` if a valid block does not follow.
@@ -53,9 +53,9 @@ def walk(descriptor: int, segment: Segment, after: Entry | None = None) -> Itera
     first, offset = (
         (segment.first, 0) if after is None else (after.end, after.offset + after.length)
     )
-    size = os.fstat(descriptor).st_size
+    size = file.size()
     while offset < size:
-        octets = read_at(descriptor, FIXED, offset)
+        octets = file.read_at(FIXED, offset)
         try:
             heading = Heading.read(octets)
         except DamagedBlockError as error:
@@ -64,7 +64,7 @@ def walk(descriptor: int, segment: Segment, after: Entry | None = None) -> Itera
             raise BrokenSpoolError(
                 segment.path, offset, f"it has no whole block of ordinal {first}"
             )
-        last = read_at(descriptor, _RECEIVED.size, offset + FIXED + 8 * (heading.messages - 2))
+        last = file.read_at(_RECEIVED.size, offset + FIXED + 8 * (heading.messages - 2))
         (since_us,) = _RECEIVED.unpack_from(octets, FIXED - _RECEIVED.size)
         (until_us,) = _RECEIVED.unpack(last)
         yield Entry(first, offset, heading.messages, heading.length, since_us, until_us)
@@ -79,10 +79,16 @@ def _after(entry: Entry | None, segment: Segment) -> tuple[int, int]:
 class Index:
     """Index of a segment, loaded on demand."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, storage: Storage) -> None:
         """Start with no entries loaded."""
+        self._storage = storage
         self.segment: Final = segment
         self._entries: list[Entry] = []
+
+    @property
+    def known(self) -> list[Entry]:
+        """The entries loaded so far, from the first on."""
+        return self._entries
 
     def upto(self, end: int) -> list[Entry]:
         """Return all blocks up to an ordinal, possibly more.
@@ -97,7 +103,7 @@ class Index:
             if self.segment.is_log:
                 self._walk(end)
             else:
-                entries[:] = sealed_files().entries(self.segment.path)
+                entries[:] = self._sealed_entries()
         if self._lacks(end):
             there = entries[-1].end if entries else self.segment.first
             offset = entries[-1].offset + entries[-1].length if entries else 0
@@ -119,17 +125,22 @@ class Index:
 
     def _load(self) -> None:
         entries = self._entries
-        with contextlib.suppress(OSError), self.segment.index_path.open("rb") as file:
-            file.seek(len(entries) * _ENTRY.size)
-            entries += unpack(file.read(), self.segment, entries[-1] if entries else None)
+        octets = self._storage.index(self.segment, len(entries) * _ENTRY.size)
+        entries += unpack(octets, self.segment, entries[-1] if entries else None)
+
+    def _sealed_entries(self) -> list[Entry]:
+        path = self.segment.path
+        if self._storage.is_local:
+            found: list[Entry] = sealed_files().entries(path)
+        else:
+            with closing(self._storage.opened(self.segment)) as file:
+                found = sealed_files().entries(path, file)
+        return found
 
     def _walk(self, end: int) -> None:
         entries = self._entries
-        descriptor = os.open(self.segment.path, os.O_RDONLY)
-        try:
-            for entry in walk(descriptor, self.segment, entries[-1] if entries else None):
+        with closing(self._storage.opened(self.segment)) as file:
+            for entry in walk(file, self.segment, entries[-1] if entries else None):
                 entries.append(entry)
                 if entry.end >= end:
                     return
-        finally:
-            os.close(descriptor)

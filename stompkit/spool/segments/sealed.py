@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._files import sync_data
+from stompkit.spool._storage import OpenFile
 from stompkit.spool.segments.arrow import SCHEMA, block_of
 from stompkit.spool.segments.blocks import Block
 from stompkit.spool.segments.entries import Entry
@@ -58,20 +59,26 @@ def verified(path: Path, first: int, batches: Iterable[pa.RecordBatch]) -> list[
         return file.entries()
 
 
-def entries(path: Path) -> list[Entry]:
-    """Return the index of a sealed segment; raises :class:`BrokenSpoolError`, and OSError."""
-    with _problems(path):
-        return _opened(path, int(path.stem)).entries()
+def entries(path: Path, file: OpenFile | None = None) -> list[Entry]:
+    """Return the index of a sealed segment; raises :class:`BrokenSpoolError`, and OSError.
 
-
-def opened(path: Path) -> Callable[[list[Entry]], Iterator[tuple[Block, int]]]:
-    """Return a reader of a sealed segment's blocks, which takes entries and also yields sizes.
-
-    Raises FileNotFoundError if the segment was removed, and otherwise the errors of
-    :func:`entries`.
+    The segment is the file at *path*, or *file* if there is one.
     """
     with _problems(path):
-        return partial(_blocks, _opened(path, int(path.stem)))
+        return _opened(path, int(path.stem), file).entries()
+
+
+def opened(
+    path: Path, file: OpenFile | None = None, counts: list[int] | None = None
+) -> Callable[[list[Entry]], Iterator[tuple[Block, int]]]:
+    """Return a reader of a sealed segment's blocks, which takes entries and also yields sizes.
+
+    The segment is the file at *path*, or *file* if there is one. With *counts*, the numbers of rows
+    of the first batches, these are not determined from the file. Raises FileNotFoundError if the
+    segment was removed, and otherwise the errors of :func:`entries`.
+    """
+    with _problems(path):
+        return partial(_blocks, _opened(path, int(path.stem), file, counts))
 
 
 class _File:
@@ -102,10 +109,14 @@ class _File:
 class _Arrow(_File):
     """An Arrow IPC file, whose columns are used in place."""
 
-    def __init__(self, path: Path, first: int) -> None:
-        self._file = pa.ipc.open_file(pa.memory_map(str(path)))
+    def __init__(
+        self, path: Path, first: int, file: OpenFile | None, counts: list[int] | None
+    ) -> None:
+        self._file = pa.ipc.open_file(pa.memory_map(str(path)) if file is None else _seekable(file))
         batches = range(self._file.num_record_batches)
-        super().__init__(path, first, [self._file.get_batch(i).num_rows for i in batches])
+        if counts is None:
+            counts = [self._file.get_batch(i).num_rows for i in batches]
+        super().__init__(path, first, counts)
 
     def batch(self, number: int) -> pa.RecordBatch:
         batch, metadata = self._file.get_batch_with_custom_metadata(number)
@@ -120,10 +131,15 @@ class _Arrow(_File):
 class _Parquet(_File):
     """A Parquet file, which contains its own checksums."""
 
-    def __init__(self, path: Path, first: int) -> None:
-        self._file = pq.ParquetFile(path, page_checksum_verification=True)
+    def __init__(
+        self, path: Path, first: int, file: OpenFile | None, counts: list[int] | None
+    ) -> None:
+        source = path if file is None else _seekable(file)
+        self._file = pq.ParquetFile(source, page_checksum_verification=True)
         groups = range(self._file.num_row_groups)
-        super().__init__(path, first, [self._file.metadata.row_group(i).num_rows for i in groups])
+        if counts is None:
+            counts = [self._file.metadata.row_group(i).num_rows for i in groups]
+        super().__init__(path, first, counts)
 
     def batch(self, number: int) -> pa.RecordBatch:
         table = self._file.read_row_group(number).cast(SCHEMA)
@@ -131,8 +147,54 @@ class _Parquet(_File):
         return batch
 
 
-def _opened(path: Path, first: int) -> _File:
-    return _Arrow(path, first) if path.suffix == ".arrow" else _Parquet(path, first)
+class _Seekable:
+    """A file with a position, as Arrow reads files of Python."""
+
+    closed = False
+
+    def __init__(self, file: OpenFile) -> None:
+        self._file = file
+        self._size = file.size()
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def read(self, length: int = -1) -> bytes:
+        left = max(self._size - self._at, 0)
+        octets = self._file.read_at(left if length < 0 else min(length, left), self._at)
+        self._at += len(octets)
+        return octets
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        """Do nothing: the file is only read."""
+
+    def close(self) -> None:
+        """Leave the file open: whoever has opened it closes it."""
+
+
+def _seekable(file: OpenFile) -> pa.PythonFile:
+    return pa.PythonFile(_Seekable(file), mode="r")
+
+
+def _opened(
+    path: Path, first: int, file: OpenFile | None = None, counts: list[int] | None = None
+) -> _File:
+    kind = _Arrow if path.suffix == ".arrow" else _Parquet
+    return kind(path, first, file, counts)
 
 
 def _blocks(file: _File, wanted: list[Entry]) -> Iterator[tuple[Block, int]]:
@@ -142,6 +204,8 @@ def _blocks(file: _File, wanted: list[Entry]) -> Iterator[tuple[Block, int]]:
             if file.firsts[number] != entry.first or file.counts[number] != entry.messages:
                 raise BrokenSpoolError(file.path, 0, f"it has no batch of ordinal {entry.first}")
             block = block_of(file.batch(number), entry.first)
+            if block.count != entry.messages:
+                raise BrokenSpoolError(file.path, 0, f"its batch {number} has {block.count} rows")
         yield block, entry.length
 
 

@@ -1,0 +1,1 @@
+"""Code on Twisted that several packages share."""

@@ -1,0 +1,1 @@
+"""A server of a spool, for readers on machines without its folder."""

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,15 +17,27 @@ from pyspark.sql import SparkSession
 
 from stompkit._common.files import reason_of
 from stompkit.spark.java import SparkError
-from stompkit.spool import OtherSpoolError, SpoolError, SpoolReader
+from stompkit.spool import OtherSpoolError, ServerAccess, SpoolError, SpoolReader
 
-__all__ = ["check_folders"]
+__all__ = ["EVENT_STORE", "check_folders"]
 
 _SPOOL: Final = "the spool"
+#: Name of the folder of an event store.
+EVENT_STORE: Final = "the event store"
+#: Further ways to proceed if executors do not see a folder.
+_WAYS: Final = {
+    _SPOOL: (
+        "; or serve the spool on this machine with `stompkit spool serve`, and set spool to the URL"
+        " of this server"
+    ),
+    EVENT_STORE: "; or set through_driver = true in [events]",
+}
+#: Time in seconds in which an executor has to reach the server of a spool.
+_SERVER_S: Final = 10.0
 
 
 def check_folders(spark: SparkSession, spool: SpoolReader, others: Mapping[str, Path]) -> None:
-    """Check that all executors see the spool, and other folders; raises :class:`SparkError`.
+    """Check that all executors can read the spool and see folders; raises :class:`SparkError`.
 
     ``others`` are folders by what is in them. For each of them a file is created for a moment, so
     that another folder of that name is not mistaken for it. In local mode nothing is done.
@@ -38,16 +51,26 @@ def check_folders(spark: SparkSession, spool: SpoolReader, others: Mapping[str, 
         for what, folder in others.items():
             if (mark := stack.enter_context(_marked(folder))) is not None:
                 marks[what] = mark
-        found = _on_executors(context, partial(_unseen, str(spool.folder), spool.id, marks))
+        access = spool.access
+        if access is not None:
+            access = replace(access, patience_s=_SERVER_S)
+        found = _on_executors(context, partial(_unseen, spool.place, access, spool.id, marks))
+    missing = {what for unseen in found.values() for what in unseen}
+    if access is not None and _SPOOL in missing:
+        raise SparkError(
+            f"executors cannot read the spool of the server {spool.place}:"
+            f" {_named(found, _SPOOL)}. All machines have to reach this server"
+        )
     wrong = [
         f"the executors on {_named(found, what)} do not see {what} in {folder}"
-        for what, folder in {_SPOOL: spool.folder, **others}.items()
-        if any(what in unseen for unseen in found.values())
+        for what, folder in {_SPOOL: spool.place, **others}.items()
+        if what in missing
     ]
     if wrong:
+        ways = "".join(way for what, way in _WAYS.items() if what in missing)
         raise SparkError(
             f"{', and '.join(wrong)}. All machines have to see the same folder under this path,"
-            " over NFS or as a shared volume"
+            f" over NFS or as a shared volume{ways}"
         )
 
 
@@ -90,16 +113,20 @@ def _on_executors(context: SparkContext, look: Any) -> dict[str, dict[str, str]]
 
 
 def _unseen(
-    folder: str, spool: str, marks: Mapping[str, Path], _task: int
+    place: str,
+    access: ServerAccess | None,
+    spool: str,
+    marks: Mapping[str, Path],
+    _task: int,
 ) -> tuple[str, dict[str, str]]:
     """Return the name of this machine, and the reasons for which it does not see some folders."""
     unseen = {}
     try:
-        SpoolReader(folder, expect_id=spool)
+        SpoolReader(place, expect_id=spool, access=access)
     except OtherSpoolError:
         unseen[_SPOOL] = "another spool is there"
-    except SpoolError:
-        unseen[_SPOOL] = ""
+    except SpoolError as error:
+        unseen[_SPOOL] = "" if access is None else str(error)
     except OSError as error:
         unseen[_SPOOL] = reason_of(error)
     for what, mark in marks.items():

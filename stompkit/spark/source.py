@@ -6,7 +6,11 @@ stream fills the spool while it runs, unless another process does; a batch recei
 present at the broker.
 
 ======================================  =========================================================
-``spool``                               folder; with hosts by default one below XDG_STATE_HOME
+``spool``                               folder, or URL of a server; with hosts by default a folder
+                                        below XDG_STATE_HOME
+``spoolToken``                          token of the server
+``spoolCa``                             file or folder of CA certificates, for https
+``spoolTimeout``                        seconds to wait for a server that is away: 300
 ``hosts``                               ``HOST:PORT``, or several separated by commas: failover
 ``destinations``                        one or more, separated by commas; also ``destination``
 ``login``, ``passcode``                 of the brokers

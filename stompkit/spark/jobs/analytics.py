@@ -23,7 +23,7 @@ from stompkit.spark.jobs.results.report import made_report
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, seconds
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.stream.partitions import resolve
-from stompkit.spool import SpoolError, SpoolReader
+from stompkit.spool import SpoolError
 
 __all__ = ["Analytics", "report_of", "results_of"]
 
@@ -63,7 +63,7 @@ class Analytics:
     def query(self, changes: DataFrame) -> DataFrame:
         """Return the query over the stream."""
         try:
-            self._begin = resolve(SpoolReader(self._settings.spool()), self._options().starting)
+            self._begin = resolve(self._settings.open_spool(), self._options().starting)
         except (OSError, SpoolError):
             self._begin = None  # the stream creates the spool, or reports the error
         return query(changes, self._watermark_s, self._top_keys)
@@ -126,7 +126,7 @@ class Analytics:
         options = self._options()
         return (
             spark.read.format("stomp")
-            .option("spool", str(options.spool))
+            .options(**options.spool_options())
             .option("payload", "changeset")
             .option("failOnDataLoss", str(options.fail_on_data_loss).lower())
             .option("startingOffsets", json.dumps(starts))

@@ -17,7 +17,7 @@ from stompkit.spark.stream.envelopes import Envelope, read_envelope
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.stream.partitions import plan, read
 from stompkit.spark.stream.scans import present
-from stompkit.spool import SpoolError, SpoolReader
+from stompkit.spool import SpoolError
 
 __all__ = ["SCHEMA", "Past", "open_past"]
 
@@ -90,7 +90,7 @@ class _Stored:
                 " begin, leave out history"
             )
         try:
-            spool = SpoolReader(settings.spool()).id
+            spool = settings.open_spool().id
         except SpoolError:
             spool = ""
         # Both at once: the job events may add data concurrently.
@@ -149,8 +149,8 @@ class _Spooled:
     def __init__(
         self, settings: PipelineSettings, at: datetime | None, until_ordinal: int | None
     ) -> None:
-        reader = SpoolReader(settings.spool())
-        self.name: Final = f"the spool {reader.folder}"
+        reader = settings.open_spool()
+        self.name: Final = f"the spool {reader.place}"
         floor = reader.floor()
         if any(floor):
             raise PipelineError(

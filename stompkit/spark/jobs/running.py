@@ -22,6 +22,7 @@ from stompkit._common.metrics import Address
 from stompkit._common.retry import Backoff
 from stompkit.spark.executors import check_folders
 from stompkit.spark.fence import Span, TargetBehindError
+from stompkit.spark.java import SparkError
 from stompkit.spark.jobs.progress import Progress
 from stompkit.spark.jobs.runs.behind import Beginning, beginning
 from stompkit.spark.jobs.runs.checkpoint import Checkpoint, Offset
@@ -34,7 +35,7 @@ from stompkit.spark.jobs.work import Aggregating, Work, work_of
 from stompkit.spark.session import spark_session
 from stompkit.spark.ship import ship
 from stompkit.spark.stream.options import SourceOptions
-from stompkit.spool import SpoolError, SpoolReader
+from stompkit.spool import SpoolError, SpoolReader, SpoolUnavailableError
 
 __all__ = ["Pipeline", "Progress"]
 
@@ -154,7 +155,9 @@ class Pipeline:
     def _beginning(self) -> Beginning:
         """Return the start of the query, according to the target; raises PipelineError."""
         try:
-            reader = self._open()
+            reader = self._patiently("the start", self._open)
+        except SpoolUnavailableError as error:
+            raise PipelineError(str(error)) from None
         except SpoolError:
             return "checkpoint"  # the source creates the spool, or reports the error
         assert self._checkpoint is not None
@@ -173,7 +176,8 @@ class Pipeline:
         place = self._checkpoint.place
         if not isinstance(self._work, Aggregating):
             options = SourceOptions.parse(self.settings.source_options(self.job))
-            return beginning(fence, last, options, reader.floor(), checkpoint=place)
+            floor = self._patiently("the start", reader.floor)
+            return beginning(fence, last, options, floor, checkpoint=place)
         if last is not None:
             try:
                 Span(last.ends).check(fence)
@@ -193,7 +197,13 @@ class Pipeline:
     def _start(self, spark: SparkSession) -> StreamingQuery:
         settings = self.settings
         options = settings.source_options(self.job)
-        if self._beginning() == "spool":
+        begin = self._beginning()
+        if self._reader is not None:
+            try:
+                self._check_folders(spark)
+            except SparkError as error:
+                raise PipelineError(str(error)) from None
+        if begin == "spool":
             assert self._checkpoint is not None
             self._checkpoint.put_aside()
             options = {
@@ -248,13 +258,12 @@ class Pipeline:
             if self._is_stopping:
                 raise _StoppingError
             begun = time.monotonic()
-            spool = self._open().id
+            what = f"batch {batch_id}"
+            spool = self._patiently(what, self._open).id
             assert self._checkpoint is not None
             span = self._checkpoint.span(batch_id)
-            what = f"batch {batch_id}"
-            if not self._has_checked_folders:
-                check_folders(df.sparkSession, self._open(), self._work.folders())
-                self._has_checked_folders = True
+            # A spool that the source has created was not there at the start.
+            self._check_folders(df.sparkSession)
             done = self._patiently(what, lambda: self._work.apply(df, batch_id, spool, span))
             took = time.monotonic() - begun
             with self._lock:
@@ -305,10 +314,16 @@ class Pipeline:
                 raise _StoppingError
             time.sleep(_LOOK_S)
 
+    def _check_folders(self, spark: SparkSession) -> None:
+        """Check once that executors see all folders; raises SparkError."""
+        if not self._has_checked_folders:
+            check_folders(spark, self._open(), self._work.folders())
+            self._has_checked_folders = True
+
     def _open(self) -> SpoolReader:
-        """Return the spool, which exists when there is a batch."""
+        """Return the spool, which exists when there is a batch; a server is not waited for."""
         if self._reader is None:
-            self._reader = SpoolReader(self.settings.spool())
+            self._reader = self.settings.open_spool(timeout_s=0)
         return self._reader
 
     def _note_progress(self, query: StreamingQuery) -> None:

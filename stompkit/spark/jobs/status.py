@@ -8,7 +8,7 @@ from stompkit._common.files import is_locked
 from stompkit._common.metrics import MetricsError, new_registry
 from stompkit.spark.java import SparkError, find_java_home
 from stompkit.spark.jobs.settings import JobName, PipelineSettings
-from stompkit.spool import SpoolError, SpoolReader
+from stompkit.spool import SpoolError
 
 __all__ = ["JobState", "Place", "look", "missing"]
 
@@ -33,7 +33,7 @@ class JobState(msgspec.Struct, frozen=True):
 
 
 def missing(settings: PipelineSettings) -> list[str]:
-    """Return what this machine lacks to run the jobs, without connecting to any server.
+    """Return what this machine lacks to run the jobs, without connecting to a broker or database.
 
     Raises :class:`~stompkit.spark.jobs.settings.PipelineError` if a job cannot be created.
     """
@@ -52,7 +52,7 @@ def missing(settings: PipelineSettings) -> list[str]:
         found.append(str(problem))
     if "hosts" not in {name.lower() for name in settings.source}:
         try:
-            SpoolReader(settings.spool())
+            settings.open_spool(timeout_s=0)
         except SpoolError as problem:
             found.append(str(problem))
     if settings.metrics is not None:
@@ -79,7 +79,7 @@ def look(settings: PipelineSettings, job: JobName) -> JobState:
     """
     from stompkit.spark.jobs.work import work_of
 
-    reader = SpoolReader(settings.spool())
+    reader = settings.open_spool(timeout_s=0)
     work = work_of(settings, job)
     try:
         fence = work.fence(reader.id)

@@ -48,7 +48,7 @@ class BatchReader(DataSourceReader):
     def _received(self) -> SpoolReader:
         """Return the spool; with ``hosts``, after receiving all messages from the broker."""
         if self._options.broker is None:
-            return SpoolReader(self._options.spool)
+            return self._options.open()
         # The import loads Twisted, which processes that only read do not need.
         from stompkit.spark.stream.intake import Intake
 

@@ -90,6 +90,8 @@ APPLIED: Final = (
 RANGES: Final = Columns(
     ("_folder", StringType()),
     ("_spool", StringType()),
+    # What the server of the spool requires, in JSON; empty for a folder. It contains the token.
+    ("_access", StringType()),
     ("_partition", IntegerType()),
     ("_start", LongType()),
     ("_end", LongType()),

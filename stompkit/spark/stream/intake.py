@@ -69,7 +69,7 @@ class Intake:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                return SpoolReader(self._options.spool)
+                return self._options.open()
             except SpoolError:
                 if time.monotonic() >= deadline:
                     raise

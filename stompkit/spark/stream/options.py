@@ -11,8 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
+from stompkit._common.certificates import authorities
 from stompkit._common.spelling import suggestion
 from stompkit.spark.java import SparkError
+from stompkit.spool import ServerAccess, SpoolError, SpoolReader
+from stompkit.spool.address import ACCESS_PATIENCE_S, is_url, parse_url
 
 if TYPE_CHECKING:
     from stompkit.client.blocking import BrokerUrl
@@ -41,6 +44,9 @@ _CONNECTION: Final = (
 _SOURCE: Final = (
     *_CONNECTION,
     "spool",
+    "spoolToken",
+    "spoolCa",
+    "spoolTimeout",
     "destination",
     "destinations",
     "selector",
@@ -75,7 +81,13 @@ _DEFAULT_BYTES: Final = 64 * 1024 * 1024
 class SourceOptions:
     """Options of ``spark.read`` and ``spark.readStream``."""
 
-    spool: Path
+    spool: Path | str
+    """Folder, or the URL of a server."""
+    spool_token: str = field(default="", repr=False)
+    spool_ca: str = ""
+    """Path of the trusted certificates of a server; empty for those of the system."""
+    spool_timeout_s: float = ACCESS_PATIENCE_S
+    """Time in seconds to retry while a server does not answer."""
     broker: BrokerUrl | None = None
     """Brokers to receive from; None if another process fills the spool."""
     destinations: tuple[str, ...] = ()
@@ -118,12 +130,19 @@ class SourceOptions:
             raise SparkError("the option hosts goes with the option destinations")
         if broker is None and not spool:
             raise SparkError(
-                "the source stomp needs the option spool, the folder of a spool, or hosts and "
-                "destinations to receive from, for which it makes one"
+                "the source stomp needs the option spool, the folder of a spool or the URL of its "
+                "server, or hosts and destinations to receive from, for which it makes one"
+            )
+        if broker is not None and is_url(spool):
+            raise SparkError(
+                "with the option hosts, spool is a folder to receive into, and not a server"
             )
         starting = given.bound("starting", "earliest")
         return cls(
-            spool=Path(spool) if spool else _default_spool(broker, destinations),
+            spool=given.spool() or _default_spool(broker, destinations),
+            spool_token=given.text("spoolToken"),
+            spool_ca=given.text("spoolCa"),
+            spool_timeout_s=given.number("spoolTimeout", round(ACCESS_PATIENCE_S)),
             broker=broker,
             destinations=destinations,
             headers=given.headers(),
@@ -147,6 +166,34 @@ class SourceOptions:
             beginning_wait_s=given.number("beginningWait", 2),
             push_filters=given.truth("pushFilters", default=False),
         )
+
+    def open(self, *, expect_id: str = "", timeout_s: float | None = None) -> SpoolReader:
+        """Open the spool; raises :class:`~stompkit.spool.SpoolError`.
+
+        ``timeout_s`` replaces the time to retry while a server does not answer.
+        """
+        return SpoolReader(self.spool, expect_id=expect_id, access=self.access(timeout_s))
+
+    def access(self, timeout_s: float | None = None) -> ServerAccess | None:
+        """Return what the server of the spool requires; None for a folder."""
+        if not is_url(self.spool):
+            return None
+        try:
+            trusted = b"\n".join(authorities(self.spool_ca)).decode() if self.spool_ca else ""
+        except ValueError as error:
+            raise SpoolError(f"the option spoolCa: {error}") from None
+        patience_s = self.spool_timeout_s if timeout_s is None else timeout_s
+        return ServerAccess(self.spool_token, trusted, patience_s)
+
+    def spool_options(self) -> dict[str, str]:
+        """Return the options with which another query opens the same spool."""
+        options = {"spool": str(self.spool)}
+        if is_url(self.spool):
+            options["spoolToken"] = self.spool_token
+            options["spoolTimeout"] = str(round(self.spool_timeout_s))
+            if self.spool_ca:
+                options["spoolCa"] = self.spool_ca
+        return options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +238,24 @@ class _Given:
 
     def text(self, name: str) -> str:
         return self._values.get(name.lower(), "")
+
+    def spool(self) -> Path | str | None:
+        """Return the folder of the spool or the URL of its server; None if it is not given."""
+        text = self.text("spool")
+        if not is_url(text):
+            for name in ("spoolToken", "spoolCa"):
+                if self.text(name):
+                    raise SparkError(f"the option {name} is for the URL of a server as spool")
+            return Path(text) if text else None
+        try:
+            url = parse_url(text)
+        except ValueError as error:
+            raise SparkError(f"the option spool: {error}") from None
+        if not self.text("spoolToken"):
+            raise SparkError(
+                "the option spoolToken is missing: the first line of the token file of the server"
+            )
+        return str(url)
 
     def listed(self, name: str) -> tuple[str, ...]:
         """Return the comma-separated values of an option."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Final
 
 import pyarrow as pa
@@ -66,7 +67,7 @@ def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
         unknown = [number for number in bound if number >= reader.partitions]
         if unknown:
             raise SpoolError(
-                f"{reader.folder} has {reader.partitions} partitions, counted from 0, and no "
+                f"{reader.place} has {reader.partitions} partitions, counted from 0, and no "
                 f"partition {unknown[0]}"
             )
         ends = {-2: reader.floor(), -1: reader.head()}
@@ -161,7 +162,7 @@ def _there(reader: SpoolReader, partition: int, start: int, *, is_strict: bool) 
     if start >= floor:
         return start
     text = (
-        f"messages {start} to {floor - 1} of partition {partition} of {reader.folder} have been "
+        f"messages {start} to {floor - 1} of partition {partition} of {reader.place} have been "
         "removed by retention"
     )
     if is_strict:
@@ -201,9 +202,11 @@ def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
 
 def _told(partition: SpoolRange) -> pa.RecordBatch:
     """Return the single row that describes the range."""
+    access = partition.reader.access
     row = {
-        "_folder": str(partition.reader.folder),
+        "_folder": partition.reader.place,
         "_spool": partition.reader.id,
+        "_access": "" if access is None else json.dumps(asdict(access)),
         "_partition": partition.partition,
         "_start": partition.start,
         "_end": partition.end,

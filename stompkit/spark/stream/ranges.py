@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -19,7 +18,7 @@ from stompkit.spark.stream.columns import CHANGES, RANGES
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.stream.partitions import SpoolRange, read
 from stompkit.spark.stream.pieces import Wholes
-from stompkit.spool import SpoolReader
+from stompkit.spool import ServerAccess, SpoolReader
 
 __all__ = ["are_ranges", "batches_of", "changes_of", "overlapping"]
 
@@ -43,11 +42,12 @@ def batches_of(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in ranges:
         for row in batch.to_pylist():
             options = SourceOptions(
-                spool=Path(row["_folder"]),
+                spool=row["_folder"],
                 payload="changeset",
                 fail_on_data_loss=row["_fail_on_data_loss"],
             )
-            reader = SpoolReader(options.spool, expect_id=row["_spool"])
+            access = ServerAccess(**json.loads(row["_access"])) if row["_access"] else None
+            reader = SpoolReader(row["_folder"], expect_id=row["_spool"], access=access)
             place = row["_partition"], row["_start"], row["_end"]
             order = tuple(map(tuple, json.loads(row["_order"]))) if row["_order"] else None
             since, places = json.loads(row["_wholes"]) if row["_wholes"] else (0, ())

@@ -26,7 +26,7 @@ from stompkit.spark.stream.order import Scan, scan
 from stompkit.spark.stream.origins import Gap, Origins
 from stompkit.spark.stream.partitions import plan, read, resolve
 from stompkit.spark.stream.scans import WAY_OUT, Begins, Skips, settled
-from stompkit.spool import OtherSpoolError, SpoolError, SpoolReader, readers
+from stompkit.spool import OtherSpoolError, SpoolError, SpoolReader
 
 if TYPE_CHECKING:
     from stompkit.spark.stream.intake import Intake
@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name, starting = self._options.reader, self._options.starting
         if name and (starting == "latest" or isinstance(starting, (int, float))):
             # Only the registered reader shows whether this is the first start.
-            known = readers.listed(self._options.spool).get(name)
+            known = reader.readers().get(name)
             if known is not None:
                 return self._beginning(reader, known.positions)
         return self._beginning(reader, resolve(reader, starting))
@@ -104,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         head = reader.head()
         if any(there < first for there, first in zip(head, begin, strict=True)):
             raise SpoolError(
-                f"{reader.folder} ends at {list(head)}, and this query has read up to "
+                f"{reader.place} ends at {list(head)}, and this query has read up to "
                 f"{list(begin)}: the spool is an older copy. Bring back the newer one, or begin "
                 "with a new checkpoint"
             )
@@ -241,7 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _note(self, positions: tuple[int, ...]) -> None:
         """Report the progress of the query to retention."""
         if self._options.reader and positions != self._noted:
-            readers.progress(self._options.spool, self._options.reader, positions)
+            self._open().progress(self._options.reader, positions)
             self._noted = positions
 
     def stop(self) -> None:
@@ -254,7 +254,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._intake.ensure()
         if self._reader is None:
             if self._options.broker is None:
-                self._reader = SpoolReader(self._options.spool)
+                self._reader = self._options.open()
             else:
                 # The import loads Twisted, which processes that only read do not need.
                 from stompkit.spark.stream.intake import Intake
@@ -265,7 +265,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _register(self, positions: tuple[int, ...]) -> None:
         if self._options.reader and not self._is_registered:
-            readers.register(self._options.spool, self._options.reader, positions)
+            self._open().register(self._options.reader, positions)
             self._is_registered = True
 
 
@@ -290,7 +290,7 @@ def _ordinals(reader: SpoolReader, offset: Mapping[str, Any]) -> tuple[int, ...]
         )
     if offset["spool"] != reader.id:
         raise OtherSpoolError(
-            f"{reader.folder} has the spool {reader.id}, and the checkpoint is about "
+            f"{reader.place} has the spool {reader.id}, and the checkpoint is about "
             f"{offset['spool']}, whose ordinals are others: bring the former one back, or begin "
             "with a new checkpoint"
         )

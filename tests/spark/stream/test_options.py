@@ -50,7 +50,7 @@ def test_brokers_without_a_spool_have_one_of_their_own(
     assert options.broker is not None
     assert options.broker.hosts == ("a:1", "b:2")
     assert options.destinations == ("/queue/x", "/queue/y")
-    assert options.spool.is_relative_to(tmp_path)
+    assert Path(options.spool).is_relative_to(tmp_path)
     again = {"hosts": "b:2,a:1", "destination": "/queue/y,/queue/x"}
     assert SourceOptions.parse(again).spool == options.spool
     other = {"hosts": "a:1,b:2", "destinations": "/queue/x"}

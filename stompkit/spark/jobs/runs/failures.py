@@ -9,6 +9,7 @@ from stompkit.replication.sinks import SinkMisconfiguredError
 from stompkit.spark.fence import TargetBehindError
 from stompkit.spark.jobs.contract import Aggregating, Work
 from stompkit.spark.jobs.settings import PipelineSettings
+from stompkit.spool import SpoolUnavailableError
 
 __all__ = ["Failures"]
 
@@ -32,7 +33,7 @@ class Failures:
         """Return True if a retry may succeed."""
         if isinstance(error, SinkMisconfiguredError):
             return False
-        passing = self._work.passing
+        passing = (*self._work.passing, SpoolUnavailableError)
         # An exception in a task is quoted in an error of Spark.
         return isinstance(error, passing) or any(
             f".{kind.__name__}: " in str(error) for kind in passing if kind is not OSError

@@ -10,7 +10,7 @@ from stompkit.spark.jobs.runs.checkpoint import put_aside
 from stompkit.spark.jobs.runs.job_lock import alone
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings
 from stompkit.spark.stream.options import SourceOptions
-from stompkit.spool import SpoolError, SpoolReader
+from stompkit.spool import SpoolError
 
 __all__ = ["check_gap", "forget_checkpoint", "going_on"]
 
@@ -43,7 +43,7 @@ def check_gap(settings: PipelineSettings, fence: tuple[str, dict[int, int]] | No
     ``fence`` is the future fence: the id of the spool, and the last ordinals.
     """
     try:
-        reader = SpoolReader(settings.spool())
+        reader = settings.open_spool()
     except SpoolError:
         return
     _, lasts = fence or ("", {})
@@ -53,7 +53,7 @@ def check_gap(settings: PipelineSettings, fence: tuple[str, dict[int, int]] | No
             raise PipelineError(
                 f"the job replicate could not go on: the changes of the messages {first} to"
                 f" {floor - 1} of partition {number} are missing between what is rebuilt and the"
-                f" spool {reader.folder}, from which they are removed. Give another --target"
+                f" spool {reader.place}, from which they are removed. Give another --target"
             )
 
 

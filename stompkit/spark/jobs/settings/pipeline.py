@@ -20,8 +20,16 @@ from stompkit.spark.jobs.settings.tables import (
     TargetSettings,
     VerifySettings,
 )
-from stompkit.spark.jobs.settings.values import PipelineError, options_of, resolved
+from stompkit.spark.jobs.settings.values import (
+    SECRET_OPTIONS,
+    PipelineError,
+    options_of,
+    resolved,
+    seconds,
+)
 from stompkit.spark.stream.options import SourceOptions
+from stompkit.spool import SpoolReader
+from stompkit.spool.address import is_url
 
 __all__ = ["JOBS", "JobName", "PipelineSettings"]
 
@@ -82,11 +90,23 @@ class PipelineSettings(Table, frozen=True):
         if not any(name.lower() == "reader" for name in options):
             # Retention keeps messages for this reader; an empty name disables that.
             options["reader"] = f"{self.name}.{job}"
+        names = {name.lower(): name for name in options}
+        if is_url(options.get(names.get("spool", ""), "")) and "spooltimeout" not in names:
+            options["spoolTimeout"] = str(max(round(seconds(self.retry_for)), 1))
         return options
 
-    def spool(self) -> Path:
-        """Return the folder of the spool to read."""
+    def spool(self) -> Path | str:
+        """Return the folder of the spool to read, or the URL of its server."""
         return SourceOptions.parse(options_of(self.source)).spool
+
+    def open_spool(self, *, timeout_s: float | None = None) -> SpoolReader:
+        """Open the spool; raises :class:`~stompkit.spool.SpoolError`.
+
+        A server that does not answer is waited for, by default as long as for a target.
+        """
+        if timeout_s is None:
+            timeout_s = seconds(self.retry_for)
+        return SourceOptions.parse(options_of(self.source)).open(timeout_s=timeout_s)
 
     def dead_letter_options(self) -> dict[str, str]:
         """Return the options of the sink ``stomp`` for dead letters; empty without such a sink."""
@@ -159,9 +179,10 @@ class PipelineSettings(Table, frozen=True):
         """Return a text without any password in these settings."""
         # Individually: a secret that cannot be resolved must not prevent the removal of the others.
         found = [
-            _known(options["passcode"])
+            _known(value)
             for options in (self.source, self.dead_letter)
-            if isinstance(options.get("passcode"), str)
+            for name, value in options.items()
+            if name.lower() in SECRET_OPTIONS and isinstance(value, str)
         ]
         urls = []
         if self.target is not None:

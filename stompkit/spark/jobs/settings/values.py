@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from stompkit._common.secrets import SecretError, resolve
 
-__all__ = ["PipelineError", "life", "options_of", "resolved", "seconds"]
+__all__ = ["SECRET_OPTIONS", "PipelineError", "life", "options_of", "resolved", "seconds"]
 
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+#: Secret options, in lower case.
+SECRET_OPTIONS: Final = ("passcode", "spooltoken")
 #: Options that may be in an environment variable, or a separate file.
-_SECRET: Final = ("login", "passcode")
+_REFERENCES: Final = ("login", *SECRET_OPTIONS)
 
 
 class PipelineError(Exception):
@@ -46,7 +48,7 @@ def life(text: str) -> float | None:
 def options_of(found: Mapping[str, Any]) -> dict[str, str]:
     """Return TOML values as Spark options."""
     return {
-        name: resolved(_text(name, value)) if name in _SECRET else _text(name, value)
+        name: (resolved(_text(name, value)) if name.lower() in _REFERENCES else _text(name, value))
         for name, value in found.items()
     }
 

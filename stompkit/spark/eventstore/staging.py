@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from stompkit.spark.eventstore.files import Entry, Folder
 from stompkit.spark.eventstore.rows import EVENTS, write
 from stompkit.spark.fence import Fence, Span
 
-__all__ = ["Job", "Staged", "by_event", "stage", "stage_all"]
+__all__ = ["Job", "Staged", "by_event", "stage", "stage_all", "written"]
 
 
 class Job(NamedTuple):
@@ -32,6 +32,8 @@ class Job(NamedTuple):
     name: str
     fence: Fence
     span: Span = Span()
+    #: True if tasks return the history instead of writing it.
+    through_driver: bool = False
 
     def name_of(self, ts: float) -> str:
         """Return the namespace of a time."""
@@ -47,6 +49,8 @@ class Staged(msgspec.Struct):
     history: list[Entry]
     #: Times of keys, as an Arrow stream.
     events: bytes
+    #: History that is not written yet, as Arrow streams.
+    unwritten: list[bytes] = []
 
 
 def stage_all(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -56,22 +60,46 @@ def stage_all(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def stage(batches: Iterable[pa.RecordBatch], job: Job) -> Staged:
-    """Write the changesets of some batches to files that are not listed yet."""
+    """Write the changesets of some batches to files that are not listed yet, or return them."""
     intake = Intake(job.fence, job.name_of, job.has_history, job.tables, job.expires)
     intake.take(batches)
-    folder = Folder(job.path, job.keep_s, sync=job.sync)
-    history = [write(folder, table) for table in intake.history()]
-    events = intake.events()
-    octets = pa.BufferOutputStream()
-    with pa.ipc.new_stream(octets, events.schema) as stream:
-        stream.write_table(events)
+    history: list[Entry] = []
+    unwritten: list[bytes] = []
+    if job.through_driver:
+        unwritten += map(_packed, intake.history())
+    else:
+        folder = Folder(job.path, job.keep_s, sync=job.sync)
+        history += [write(folder, table) for table in intake.history()]
     return Staged(
         intake.rows,
         intake.is_whole,
         dict(intake.reached),
         history,
-        octets.getvalue().to_pybytes(),
+        _packed(intake.events()),
+        unwritten,
     )
+
+
+def written(parts: Sequence[Staged], folder: Folder) -> list[Entry]:
+    """Write what tasks have returned; return the files of the batch, which are not listed yet."""
+    added: list[Entry] = []
+    for part in parts:
+        added += part.history
+        added += [write(folder, _unpacked(octets)) for octets in part.unwritten]
+    times = pa.concat_tables([_unpacked(part.events) for part in parts])
+    return added + [write(folder, table) for table in by_event(times)]
+
+
+def _packed(table: pa.Table) -> bytes:
+    octets = pa.BufferOutputStream()
+    with pa.ipc.new_stream(octets, table.schema) as stream:
+        stream.write_table(table)
+    packed: bytes = octets.getvalue().to_pybytes()
+    return packed
+
+
+def _unpacked(octets: bytes) -> pa.Table:
+    return pa.ipc.open_stream(octets).read_all()
 
 
 def by_event(times: pa.Table) -> Iterator[pa.Table]:

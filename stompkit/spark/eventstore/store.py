@@ -29,7 +29,7 @@ from stompkit.spark.eventstore.maintenance import Compacted, Stored, Upkeep
 from stompkit.spark.eventstore.merge import partitions
 from stompkit.spark.eventstore.replay import Replay
 from stompkit.spark.eventstore.rows import EVENTS, HISTORY, Files, digest_of, write
-from stompkit.spark.eventstore.staging import Job, Staged, by_event, stage, stage_all
+from stompkit.spark.eventstore.staging import Job, Staged, stage, stage_all, written
 from stompkit.spark.fence import Span
 
 __all__ = ["SparkEventStore"]
@@ -168,6 +168,7 @@ class SparkEventStore(EventStore):
         pipeline: str = "",
         tables: Iterable[str] | None = None,
         span: Span | None = None,
+        through_driver: bool = False,
     ) -> int:
         """Store a batch of changes, for ``foreachBatch``; return the number of new rows.
 
@@ -181,8 +182,8 @@ class SparkEventStore(EventStore):
         Changes that are not beyond the stored ordinals of ``spool``, the id of the spool, are
         skipped, regardless of ``batch_id``. So a batch may be repeated or resized. ``pipeline`` is
         a name for stores of other parts of the same spool in the same namespace. Tasks write the
-        history, so they must share the folder. ``span`` contains the bounds of the batch in the
-        spool: a store that ends before the batch begins raises
+        history, so they must share the folder, unless ``through_driver`` is true. ``span`` contains
+        the bounds of the batch in the spool: a store that ends before the batch begins raises
         :class:`~stompkit.spark.fence.TargetBehindError`.
 
         Raises the errors of a strict store, even if the store is not strict, and errors of Spark.
@@ -192,6 +193,7 @@ class SparkEventStore(EventStore):
         is_ordered = False
         for _ in range(_MOST_ATTEMPTS):
             job = self._job(spool, pipeline, tables, span or Span())
+            job = job._replace(through_driver=through_driver)
             job.span.check(job.fence)
             rows = df.mapInArrow(partial(stage_all, job), "staged binary").collect()
             parts = [msgspec.msgpack.decode(bytes(row.staged), type=Staged) for row in rows]
@@ -269,9 +271,7 @@ class SparkEventStore(EventStore):
         reached = job.span.moved(reached)
         if reached == job.fence:
             return True
-        added = [entry for part in parts for entry in part.history]
-        times = pa.concat_tables([pa.ipc.open_stream(part.events).read_all() for part in parts])
-        added += [write(self._folder, table) for table in by_event(times)]
+        added = written(parts, self._folder)
         if not self._folder.commit(added, move=Move(job.name, job.fence, reached)):
             return False
         self._upkeep.tidy(added)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.eventstore.files import DEAD_LETTERS
+from stompkit.spark.executors import EVENT_STORE
 from stompkit.spark.fence import Span
 from stompkit.spark.jobs.contract import Done
 from stompkit.spark.jobs.dead_letters import Letters, Marks, NotSentError, beyond
@@ -34,7 +35,9 @@ class Events:
         if given is None:
             raise PipelineError("[events]: the job events needs this table, with its path")
         self._path: Final = Path(given.path).absolute()
-        self._has_history: Final = given.history
+        self._through_driver: Final = given.through_driver
+        #: True if tasks write to the store.
+        self._is_shared: Final = given.history and not given.through_driver
         self._tables: Final = given.tables
         self._pipeline: Final = settings.name
         self._store: Final = SparkEventStore(
@@ -55,7 +58,7 @@ class Events:
 
     def folders(self) -> Mapping[str, Path]:
         """Return the event store, if tasks write its history."""
-        return {"the event store": self._path} if self._has_history else {}
+        return {EVENT_STORE: self._path} if self._is_shared else {}
 
     def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span | None = None) -> Done:
         """Store a batch atomically."""
@@ -73,6 +76,7 @@ class Events:
             pipeline=self._pipeline,
             tables=self._tables,
             span=span,
+            through_driver=self._through_driver,
         )
         letters = 0
         if self._on_problem == "dead-letter" and counted.get["poison"]:

@@ -68,6 +68,8 @@ class EventsSettings(Table, frozen=True):
     ttl: str = "3d"
     #: True if whole changesets are kept, too.
     history: bool = False
+    #: True if tasks send the history to the driver, so that executors need not see the path.
+    through_driver: bool = False
     #: Time for which the job *compact* keeps changesets, if that is less than ``ttl``.
     keep_history: str = "forever"
     tables: list[str] | None = None

@@ -4,8 +4,9 @@ A broker in a process of its own, which keeps its messages in memory, gets so ma
 receiver takes them into a spool, each group synced to the disk before it is acknowledged, and the
 time is from its start until the last one is in the spool. That is done for each mode of
 acknowledgements, and once without a broker: what the writer alone does with groups of this size.
-Then the spool is read, block by block, with each checksum. Processor time is that of the process
-that receives, and what it does in both of its threads.
+Then the spool is read, block by block, with each checksum: from its folder, and from its server in
+another process. Processor time is that of the process that receives or reads, in all of its
+threads. Of the server it stands apart.
 
 To try::
 
@@ -14,6 +15,8 @@ To try::
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -21,13 +24,14 @@ import time
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple, get_args
+from uuid import uuid4
 
 from benchmarks._client import Client, fill
 from benchmarks._process import start
 from benchmarks._report import Figure, broken, make_parser, positive, progress, report
 from stompkit.client import AckMode
 from stompkit.client.blocking import BrokerUrl
-from stompkit.spool import Record, SpoolReader, SpoolWriter
+from stompkit.spool import Record, ServerAccess, SpoolReader, SpoolWriter
 from stompkit.spool.receiver import Receiver
 from stompkit.testing import RunningBroker
 
@@ -99,6 +103,38 @@ def read(folder: Path, messages: int) -> Measured:
     return measured
 
 
+def read_served(folder: Path, messages: int) -> tuple[Measured, Measured]:
+    """Read all blocks of a spool from its server; return what the reader and the server take."""
+    token_file = folder.with_name(f"{folder.name}-token")
+    token_file.write_text(f"{uuid4().hex}\n")
+    program = "import sys; from stompkit._commands import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "spool", "serve", str(folder)]
+    command += ["--listen", "0", "--token-file", str(token_file)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            url = process.stderr.readline().split()[-1]
+            access = ServerAccess(token_file.read_text().strip())
+            before_s = _processor_s(process.pid)
+            begun, processor_s = time.perf_counter(), time.process_time()
+            reader = SpoolReader(url, access=access)
+            count = sum(block.count for block in reader.blocks(0, 0, messages))
+            took_s = time.perf_counter() - begun
+            measured = Measured(took_s, time.process_time() - processor_s)
+            server = Measured(took_s, _processor_s(process.pid) - before_s)
+        finally:
+            process.kill()
+    if count != messages:
+        raise broken(f"{count} messages came from the server instead of {messages}")
+    return measured, server
+
+
+def _processor_s(pid: int) -> float:
+    """Return the processor time of a process in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def figures(name: str, title: str, runs: list[Measured], messages: int) -> list[Figure]:
     """Return the medians of some runs."""
     rate = median(messages / each.seconds for each in runs)
@@ -137,8 +173,12 @@ def main() -> int:
             alone = append(directory / f"alone-{number}", messages, body_bytes, 500)
             runs.setdefault("alone", []).append(alone)
             runs.setdefault("reading", []).append(read(folder, messages))
+            reader, server = read_served(folder, messages)
+            runs.setdefault("served", []).append(reader)
+            runs.setdefault("serving", []).append(server)
     titles: dict[str, str] = {mode: f"received, {mode}" for mode in _MODES}
     titles |= {"alone": "written without a broker", "reading": "read by blocks"}
+    titles |= {"served": "read from its server", "serving": "the same, at the server"}
     found = [
         figure
         for each, title in titles.items()

@@ -28,7 +28,7 @@ from stompkit._commands.spool.maintenance import Maintenance
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics
 from stompkit._commands.spool.options import SpoolUsageError, age, brokers, size
 from stompkit.replication.model.frames import Packet
-from stompkit.spool import Record, SpoolReader, SpoolWriter
+from stompkit.spool import Record, ServerAccess, SpoolReader, SpoolWriter
 from stompkit.spool.readers import listed, progress, register
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.launching.polling import wait_until
@@ -114,6 +114,9 @@ def test_ages_and_sizes_are_read() -> None:
         (("spool", "--from", "stomp://mq/queue/a", "--retain-age", "7"), "such as 7d"),
         (("spool", "--from", "stomp://mq/queue/a", "--retain-bytes", "much"), "a size in bytes"),
         (("spool", "--from", "stomp://mq/queue/a", "--partitions", "0"), "1 or more"),
+        (("spool", "--from", "stomp://mq/queue/a", "--serve", "7"), "--token-file is missing"),
+        (("spool", "--from", "stomp://mq/queue/a", "--serve", "mq:x"), "HOST:PORT"),
+        (("spool", "--from", "stomp://mq/queue/a", "--token-file", "t"), "are for --serve"),
         (("spool", "--from", "env:STOMPKIT_NOT_THERE"), "no STOMPKIT_NOT_THERE"),
         (("spool", "--from", "file:/nowhere/at/all"), "No such file"),
     ],
@@ -321,6 +324,42 @@ def test_it_receives_until_a_signal_comes(
     assert SpoolReader(folder).partitions == 2
     lines = run("show", folder, "--json")[1].splitlines()
     assert sorted(int(json.loads(line)["body"]) for line in lines) == list(range(150))
+
+
+def test_it_serves_readers_while_it_receives(tmp_path: Path, stomp_broker: RunningBroker) -> None:
+    queue = stomp_broker.queue("served")
+    token = tmp_path / "token"
+    token.write_text("a-token-of-readers\n")
+    arguments = ("--from", broker_url(stomp_broker, queue), *modes(stomp_broker))
+    serving = ("--serve", "127.0.0.1:0", "--token-file", token)
+    with running(tmp_path / "spool", *arguments, *serving) as process:
+        assert process.stderr is not None
+        url = next(
+            found[1].decode()
+            for line in process.stderr
+            if (found := re.search(rb"serves readers at (http://\S+)", line))
+        )
+        reader = SpoolReader(url, access=ServerAccess("a-token-of-readers"))
+        publish(stomp_broker, queue, range(50))
+        assert wait_until(lambda: reader.head() == (50,), LONG_S)
+        bodies = [int(each.body) for block in reader.blocks(0, 0, 50) for each in block.records()]
+        assert ended(process)[0] == 0
+    assert sorted(bodies) == list(range(50))
+
+
+def test_a_spool_that_cannot_be_served_is_told(run: Run, spool: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    status, _, errors = run("serve", spool, "--listen", "0")
+    assert (status, "--token-file is missing" in errors) == (2, True)
+    status, _, errors = run("serve", spool, "--listen", "0", "--token-file", token)
+    assert (status, "the token file cannot be read" in errors) == (1, True)
+    token.write_text("a-token-of-readers\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, _, errors = run("serve", spool, "--listen", port, "--token-file", token)
+    assert (status, "something listens there already" in errors) == (1, True)
+    status, _, errors = run("serve", tmp_path, "--listen", "0", "--token-file", token)
+    assert (status, "there is no spool" in errors) == (1, True)
 
 
 def metrics_of(errors: IO[bytes]) -> Callable[[], dict[tuple[str, str], float]]:

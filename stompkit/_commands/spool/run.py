@@ -18,6 +18,7 @@ from stompkit._commands.shared.signals import signalled
 from stompkit._commands.spool.maintenance import Maintenance
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics, served
 from stompkit._commands.spool.options import SpoolUsageError, brokers
+from stompkit._commands.spool.serve import check_serving, served_at
 from stompkit._common.metrics import Address
 from stompkit.client.blocking import BrokerUrl
 from stompkit.spool import SpoolInUseError, SpoolWriter
@@ -38,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
     """
     sources = brokers(options.sources)
     _refuse_durable_queues(options.durable, sources)
+    check_serving(options, options.serve)
     with signalled() as end, _opened(options) as writer:
         appends = Appends(writer)
         receivers = [
@@ -73,13 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _serving(options: argparse.Namespace) -> AbstractContextManager[str]:
     """Serve the spool to readers on other machines, if that is wanted."""
-    if options.serve is None:
-        if options.token_file is not None or options.certificate is not None:
-            raise SpoolUsageError("--token-file and --certificate are for --serve")
-        return nullcontext("")
-    from stompkit._commands.spool.serve import served_at
-
-    return served_at(options, options.serve)
+    return nullcontext("") if options.serve is None else served_at(options, options.serve)
 
 
 def _refuse_durable_queues(durable: str, sources: Mapping[BrokerUrl, Sequence[str]]) -> None:

@@ -21,6 +21,7 @@ def serve(options: argparse.Namespace) -> int:
 
     Raises :class:`SpoolUsageError` and :class:`~stompkit.spool.SpoolError`.
     """
+    check_serving(options, options.listen)
     with signalled() as end, served_at(options, options.listen) as url:
         if not options.quiet:
             print(f"serves {options.directory} at {url}", file=sys.stderr, flush=True)
@@ -28,13 +29,20 @@ def serve(options: argparse.Namespace) -> int:
     return 0
 
 
-@contextmanager
-def served_at(options: argparse.Namespace, address: Address) -> Iterator[str]:
-    """Serve at an address; yields the URL for readers."""
-    if options.token_file is None:
+def check_serving(options: argparse.Namespace, address: Address | None) -> None:
+    """Raise :class:`SpoolUsageError` if the options of the server do not go together."""
+    if address is None:
+        if options.token_file is not None or options.certificate is not None:
+            raise SpoolUsageError("--token-file and --certificate are for --serve")
+    elif options.token_file is None:
         raise SpoolUsageError(
             "--token-file is missing: readers need a token. Create one: openssl rand -hex 32 > FILE"
         )
+
+
+@contextmanager
+def served_at(options: argparse.Namespace, address: Address) -> Iterator[str]:
+    """Serve at an address; yields the URL for readers."""
     with spool_server(
         options.directory,
         address,

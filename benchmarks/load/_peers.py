@@ -133,7 +133,7 @@ class StompPeer(Peer):
         if cell.kind == "idle":
             return [*given[1:], "--parallel", str(cell.parallel)]
         template = broker.topic_template if cell.kind == "topic" else broker.queue_template
-        ack = cell.ack if self.has_individual else "auto"
+        ack = cell.ack if self.has_individual and cell.consumers else "auto"
         given += ["--destination", template.format(name), "--ack", ack]
         if cell.is_varied:
             given.append("--varied")

@@ -73,17 +73,21 @@ class Terms:
             # Each broker reads its own spelling.
             prefetch = str(self.prefetch)
             own |= {"prefetch-count": prefetch, "activemq.prefetchSize": prefetch}
-            return Frame("SUBSCRIBE", {_WINDOW: _window(self.prefetch), **self.headers, **own})
+            window = _window(self.prefetch, self.ack)
+            return Frame("SUBSCRIBE", {_WINDOW: window, **self.headers, **own})
         return Frame("SUBSCRIBE", {**self.headers, **own})
 
 
-def _window(prefetch: int) -> str:
+def _window(prefetch: int, ack: AckMode) -> str:
     """Return the window size in bytes of a prefetch, for a broker that does not count messages.
 
     Without this header Artemis interprets ``activemq.prefetchSize`` as bytes. It would then wait
     for acknowledgements after a message or two, for ever if the client needs several messages
-    first. A window of one byte delivers one message at a time.
+    first. A window of one byte delivers one message at a time. In the mode ``auto`` Artemis never
+    opens a full window again, so there is none.
     """
+    if ack == "auto":
+        return "-1"
     octets = 1 if prefetch == 1 else min(prefetch * _OCTETS_OF_A_MESSAGE, _WIDEST)
     return str(octets)
 

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final, Literal
 
 from pymysqlreplication.constants import BINLOG
 from pymysqlreplication.event import (
     BeginLoadQueryEvent,
+    BinLogEvent,
     ExecuteLoadQueryEvent,
     FormatDescriptionEvent,
-    GtidEvent,
-    MariadbGtidEvent,
     NotImplementedEvent,
     QueryEvent,
     RotateEvent,
     XAPrepareEvent,
-    XidEvent,
-)
-from pymysqlreplication.row_event import (
-    DeleteRowsEvent,
-    PartialUpdateRowsEvent,
-    TableMapEvent,
-    UpdateRowsEvent,
-    WriteRowsEvent,
 )
 
 from stompkit.replication.model.events import RowChange
+from stompkit.replication.sources.mysql._binlog import events
+from stompkit.replication.sources.mysql._binlog.events import LogEvent
 from stompkit.replication.sources.mysql._binlog.payloads import HOW_TO_READ, PAYLOAD
-from stompkit.replication.sources.mysql._binlog.rows import Decoding, TableRows
+from stompkit.replication.sources.mysql._binlog.rows import Decoding
 from stompkit.replication.sources.mysql._errors import StreamError
 from stompkit.replication.sources.mysql._log_place import LogPlace
 from stompkit.replication.sources.mysql._positions import Position, is_behind
@@ -56,10 +48,6 @@ _log: Final = logging.getLogger(__name__)
 #: it.
 OnProblem = Literal["stop", "skip"]
 
-#: Number of bytes before an event's body: PyMySQL's status byte, and the header.
-_HEADER: Final = 20
-# Flags of MariaDB's events.
-_STANDALONE: Final = 1
 #: Unsupported events: MariaDB's compressed rows, MySQL's compressed transactions, incidents.
 _UNREADABLE: Final = {
     0xA5: "a compressed statement (log_bin_compress): set log_bin_compress=OFF",
@@ -118,24 +106,27 @@ class Grouping:
         self._on_problem = on_problem
         self.skipped = 0
         self._catalogue = catalogue
-        self._known = KnownTables(catalogue, decoding, is_mariadb=is_mariadb, announce=announce)
-        self._handlers: dict[type, Callable[[Any], Transaction | None]] = {
+        self._known = KnownTables(
+            catalogue, decoding, wants=wants, is_mariadb=is_mariadb, announce=announce
+        )
+        #: Functions by types of events in the log, and of the library's events.
+        self._handlers: dict[int | type, Callable[[Any], Transaction | None]] = {
+            events.MARIADB_GTID: self._on_mariadb_gtid,
+            events.MYSQL_GTID: self._on_mysql_gtid,
+            events.BEGIN: self._on_begin,
+            events.TABLE_MAP: self._known.describe,
+            **dict.fromkeys(events.ROWS, self._on_rows),
+            events.COMMIT: self._close,
             RotateEvent: self._on_rotate,
             FormatDescriptionEvent: self._on_format,
-            MariadbGtidEvent: self._on_mariadb_gtid,
-            GtidEvent: self._on_mysql_gtid,
             QueryEvent: self._on_query,
-            TableMapEvent: self._on_table,
-            WriteRowsEvent: self._on_write,
-            UpdateRowsEvent: self._on_update,
-            DeleteRowsEvent: self._on_delete,
-            XidEvent: self._close,
             XAPrepareEvent: self._on_xa_prepare,
             BeginLoadQueryEvent: self._on_load,
             ExecuteLoadQueryEvent: self._on_load,
-            PartialUpdateRowsEvent: self._on_partial,
             NotImplementedEvent: self._on_unknown,
         }
+        #: Position after the current event.
+        self._log_pos = position.pos
         self._begin("")
 
     @property
@@ -147,12 +138,16 @@ class Grouping:
         """Return a position in the current file."""
         return self._place.at(pos)
 
-    def feed(self, event: Any) -> Transaction | None:
+    def feed(self, event: LogEvent | BinLogEvent) -> Transaction | None:
         """Process an event; return the transaction that it completes, if any.
 
         Raises :class:`StreamError` for events that cannot be expressed as row changes, unless
         they are skipped, and :class:`OffsetLostError` if the log is a different one.
         """
+        if isinstance(event, LogEvent):
+            self._log_pos = event.log_pos
+            return self._handlers[event.kind](event)
+        self._log_pos = event.packet.log_pos
         handler = self._handlers.get(type(event))
         return None if handler is None else handler(event)
 
@@ -178,15 +173,18 @@ class Grouping:
         self._is_open = bool(gtid)
         self._has_begin = False
 
-    def _on_mariadb_gtid(self, event: MariadbGtidEvent) -> None:
-        self._begin(event.gtid, is_standalone=bool(event.flags & _STANDALONE))
+    def _on_mariadb_gtid(self, event: LogEvent) -> None:
+        self._begin(events.mariadb_gtid(event), is_standalone=events.is_standalone(event))
 
-    def _on_mysql_gtid(self, event: GtidEvent) -> None:
-        self._begin(event.gtid)
+    def _on_mysql_gtid(self, event: LogEvent) -> None:
+        self._begin(events.mysql_gtid(event))
+
+    def _on_begin(self, event: object = None) -> None:
+        self._is_open = self._has_begin = True
 
     def _close(self, event: Any) -> Transaction:
         gtid = self._gtid
-        position = self._place.end_transaction(gtid, event.packet.log_pos)
+        position = self._place.end_transaction(gtid, self._log_pos)
         time = datetime.fromtimestamp(event.timestamp, UTC) if event.timestamp else None
         changes = self._changes
         if self._copied:
@@ -217,7 +215,6 @@ class Grouping:
                 return
             if changes is None:
                 self._problem(
-                    event,
                     "a transaction is committed by XA that was prepared before reading began, so "
                     "that its rows are not known",
                 )
@@ -231,7 +228,7 @@ class Grouping:
         statement = self._spell(parse_statement(event.query, schema))
         match statement.kind:
             case "begin":
-                self._is_open = self._has_begin = True
+                self._on_begin()
                 return None
             case "commit":
                 return self._close(event)
@@ -239,7 +236,6 @@ class Grouping:
                 if self._changes:
                     self._changes = []
                     self._problem(
-                        event,
                         "a transaction was rolled back that has changed tables without "
                         "transactions, whose changes remain",
                     )
@@ -259,7 +255,6 @@ class Grouping:
                 pass
             case "rows":
                 self._problem(
-                    event,
                     "rows were changed by a statement that was logged as such, in a session with "
                     "another binlog_format than ROW",
                 )
@@ -286,7 +281,7 @@ class Grouping:
 
     def _on_definition(self, event: QueryEvent, statement: Statement) -> None:
         """Process a DDL statement: publish it, and its effects on rows."""
-        place = self._place.file, event.packet.log_pos
+        place = self._place.file, self._log_pos
         effects = statement.effects or [Effect(table, "same") for table in statement.tables]
         for effect in effects:
             schema, table = effect.table
@@ -313,65 +308,38 @@ class Grouping:
 
     # Rows.
 
-    def _on_table(self, event: TableMapEvent) -> None:
-        data = event.packet.packet.get_all_data()
-        self._known.describe(event.table_id, data[_HEADER : _HEADER + event.event_size])
-
-    def _on_write(self, event: WriteRowsEvent) -> None:
-        self._on_rows(event, TableRows.writes, event.columns_present_bitmap)
-
-    def _on_delete(self, event: DeleteRowsEvent) -> None:
-        self._on_rows(event, TableRows.deletes, event.columns_present_bitmap)
-
-    def _on_update(self, event: UpdateRowsEvent) -> None:
-        read = partial(TableRows.updates, present_after=event.columns_present_bitmap2)
-        self._on_rows(event, read, event.columns_present_bitmap)
-
-    def _on_partial(self, event: PartialUpdateRowsEvent) -> None:
-        read = partial(TableRows.partial_updates, present_after=event.columns_present_bitmap2)
-        self._on_rows(event, read, event.columns_present_bitmap)
-
-    def _on_rows(
-        self, event: Any, read: Callable[..., Iterable[RowChange]], present: bytes
-    ) -> None:
-        packet = event.packet
+    def _on_rows(self, event: LogEvent) -> None:
         begin = len(self._changes)
+        number = events.table_number(event)
         try:
-            rows, announcement = self._known.rows(event.table_id)
-            if rows.mapped.is_sequence:
+            rows, announcement = self._known.rows(number)
+            if rows is None or rows.is_sequence:
                 return
             if announcement is not None:
                 self._changes.append(announcement)
-            if event.number_of_columns != len(rows.mapped.columns):
-                raise ValueError("a row has not as many columns as its table")
             begin = len(self._changes)
-            data = packet.packet.get_all_data()
-            at = _HEADER + packet.read_bytes
-            end = _HEADER + event.event_size
-            self._changes.extend(read(rows, data, at, end, present=present))
+            self._changes.extend(rows.changes(event))
         except _DECODING as error:
             del self._changes[begin:]
             text = f"{type(error).__name__}: {error}"
             if isinstance(error, KeyError):
                 text = f"the key's column {error} is not in the log: see binlog_row_image"
-            self._problem(
-                event, f"rows of {event.schema}.{event.table} cannot be read ({text})", error
-            )
+            self._problem(f"rows of {self._known.name(number)} cannot be read ({text})", error)
 
     # Unsupported events.
 
     def _on_load(self, event: Any) -> None:
-        self._problem(event, "rows were loaded by a statement that was logged as such")
+        self._problem("rows were loaded by a statement that was logged as such")
 
     def _on_unknown(self, event: NotImplementedEvent) -> None:
         text = _UNREADABLE.get(event.event_type)
         if text is not None:
-            self._problem(event, f"there is {text}")
+            self._problem(f"there is {text}")
 
-    def _problem(self, event: Any, text: str, error: Exception | None = None) -> None:
+    def _problem(self, text: str, error: Exception | None = None) -> None:
         problem = StreamError(
             f"{text}. Reading stops in front of this transaction, {self._gtid}",
-            f"{self._place.file}:{event.packet.log_pos}",
+            f"{self._place.file}:{self._log_pos}",
         )
         if self._on_problem == "stop":
             raise problem from error

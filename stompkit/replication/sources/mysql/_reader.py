@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pymysql
@@ -12,24 +12,15 @@ from pymysqlreplication.event import (
     BinLogEvent,
     ExecuteLoadQueryEvent,
     FormatDescriptionEvent,
-    GtidEvent,
     HeartbeatLogEvent,
-    MariadbGtidEvent,
     NotImplementedEvent,
     QueryEvent,
     RotateEvent,
     XAPrepareEvent,
-    XidEvent,
-)
-from pymysqlreplication.row_event import (
-    DeleteRowsEvent,
-    PartialUpdateRowsEvent,
-    TableMapEvent,
-    UpdateRowsEvent,
-    WriteRowsEvent,
 )
 
-from stompkit.replication.sources.mysql._binlog.packets import LogConnection
+from stompkit.replication.sources.mysql._binlog.events import LogEvent
+from stompkit.replication.sources.mysql._binlog.packets import EventSkippedError, LogConnection
 from stompkit.replication.sources.mysql._dsn import Dsn
 from stompkit.replication.sources.mysql._errors import MysqlError, OffsetLostError, StreamError
 from stompkit.replication.sources.mysql._positions import Position
@@ -38,21 +29,13 @@ __all__ = ["DisconnectedError", "Stream", "problem_of"]
 
 _EVENTS: Final = (
     BeginLoadQueryEvent,
-    DeleteRowsEvent,
     ExecuteLoadQueryEvent,
     FormatDescriptionEvent,
-    GtidEvent,
     HeartbeatLogEvent,
-    MariadbGtidEvent,
     NotImplementedEvent,
-    PartialUpdateRowsEvent,
     QueryEvent,
     RotateEvent,
-    TableMapEvent,
-    UpdateRowsEvent,
-    WriteRowsEvent,
     XAPrepareEvent,
-    XidEvent,
 )
 
 # Error codes of servers.
@@ -98,34 +81,6 @@ def problem_of(error: Exception, what: str) -> Exception:
     return DisconnectedError(text)
 
 
-class _Unwanted:
-    """Tables that the library skips before it parses their columns.
-
-    The library first asks if a table's name is to be ignored, and then, if it is not, asks for its
-    schema. This needs both.
-    """
-
-    def __init__(self, wants: Callable[[str, str], bool]) -> None:
-        self._wants = wants
-        self._table = ""
-
-    def __contains__(self, table: str) -> bool:
-        self._table = table
-        return False
-
-    @property
-    def schemas(self) -> _UnwantedSchemas:
-        return _UnwantedSchemas(lambda schema: self._wants(schema, self._table))
-
-
-class _UnwantedSchemas:
-    def __init__(self, wants: Callable[[str], bool]) -> None:
-        self._wants = wants
-
-    def __contains__(self, schema: str) -> bool:
-        return not self._wants(schema)
-
-
 class Stream:
     """The events of the log from a position on."""
 
@@ -138,7 +93,6 @@ class Stream:
         server_id: int,
         is_blocking: bool,
         heartbeat_s: float,
-        wants: Callable[[str, str], bool],
     ) -> None:
         """Configure; the first event opens the connection.
 
@@ -148,7 +102,7 @@ class Stream:
         self._is_blocking = is_blocking
         self._dsn = dsn
         self._connections = 0
-        unwanted = _Unwanted(wants)
+        self._log: LogConnection | None = None
         settings = dsn.settings()
         settings["read_timeout"] = max(10.0, heartbeat_s * _SILENT_HEARTBEATS)
         if is_mariadb and position.gtid and not position.by_place:
@@ -163,10 +117,6 @@ class Stream:
             blocking=is_blocking,
             only_events=_EVENTS,
             filter_non_implemented_events=False,
-            ignored_tables=unwanted,
-            ignored_schemas=unwanted.schemas,
-            # An altered table has another number in the log; see also ``forget_tables``.
-            freeze_schema=True,
             # Makes SHOW SLAVE HOSTS list this reader.
             report_slave=("stompkit", "", "", 0),
             slave_heartbeat=heartbeat_s,
@@ -175,24 +125,31 @@ class Stream:
             **begin,
         )
 
-    def events(self) -> Iterator[BinLogEvent]:
+    def events(self) -> Iterator[LogEvent | BinLogEvent]:
         """Yield the events, until the log ends.
 
         Raises :class:`DisconnectedError`, :class:`OffsetLostError`, and :class:`MysqlError` for
         errors that a retry does not resolve.
         """
         fetch = self._reader.fetchone
+        last: LogEvent | BinLogEvent | None = None
         while True:
             try:
-                event = fetch()
+                log = self._log
+                event: LogEvent | BinLogEvent | None = None if log is None else log.take()
+                if event is None:
+                    event = fetch()
+            except EventSkippedError:
+                continue
             except DisconnectedError:
                 raise
             except (pymysql.Error, OSError) as error:
                 raise problem_of(error, self._at) from None
             except Exception as error:
-                where = f"{self._reader.log_file}:{self._reader.log_pos}"
+                pos = last.log_pos if isinstance(last, LogEvent) else self._reader.log_pos
                 raise StreamError(
-                    f"the event behind this cannot be read ({type(error).__name__}: {error})", where
+                    f"the event behind this cannot be read ({type(error).__name__}: {error})",
+                    f"{self._reader.log_file}:{pos}",
                 ) from error
             if event is None:
                 if self._is_blocking:
@@ -200,8 +157,7 @@ class Stream:
                         "the server has ended the log, as it does when it shuts down"
                     )
                 return
-            if isinstance(event, (RotateEvent, FormatDescriptionEvent)):
-                self._forget_tables()
+            last = event
             yield event
 
     def close(self) -> None:
@@ -211,13 +167,6 @@ class Stream:
         except (pymysql.Error, OSError):
             # It was lost already.
             pass
-
-    def _forget_tables(self) -> None:
-        """Forget table numbers, which restart with the server, in another file.
-
-        The library does the same, except after a server was killed without a final event.
-        """
-        self._reader.table_map.clear()
 
     def _connect(self, **settings: Any) -> Any:
         """Open one of the library's two connections; refuse its own reconnects.
@@ -231,4 +180,8 @@ class Stream:
         # The library has an older name for this than the driver.
         if "db" in settings:
             settings["database"] = settings.pop("db")
-        return LogConnection(**settings)
+        made = LogConnection(**settings)
+        if self._log is None:
+            # The library opens that of the log first, and then one to query the catalogue.
+            self._log = made
+        return made

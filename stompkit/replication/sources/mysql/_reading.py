@@ -81,7 +81,6 @@ class LogReading:
             server_id=server_id,
             is_blocking=is_blocking,
             heartbeat_s=self.heartbeat_s,
-            wants=self.wants,
         )
 
     def dated(self, position: Position) -> Position:

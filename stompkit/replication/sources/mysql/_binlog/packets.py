@@ -1,9 +1,7 @@
-"""Packets of the log, converted to the form that the log library supports.
+"""Packets of the log: events on the path of each row, and the others for the log library.
 
-Newer servers add parts to events that the library does not support, and at which it fails. This
-module removes the irrelevant ones: session variables of a statement, and unknown fields of column
-descriptions. A VECTOR column has the same layout as a LONGBLOB, and counts among the columns with a
-character set. A compressed transaction is replaced by its events.
+Newer servers add session variables to the event of a statement at which the library fails. They are
+irrelevant, and are removed. A compressed transaction is replaced by its events.
 """
 
 from __future__ import annotations
@@ -11,33 +9,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+import pymysql
 from pymysql.connections import Connection
+from pymysql.constants import CR
 from pymysql.protocol import MysqlPacket
-from pymysqlreplication.constants import FIELD_TYPE
+from pymysqlreplication.constants import BINLOG
 
 from stompkit.replication.sources.mysql._binlog import payloads
-from stompkit.replication.sources.mysql._binlog.numbers import number_at
+from stompkit.replication.sources.mysql._binlog.blocks import PacketReader
+from stompkit.replication.sources.mysql._binlog.events import LogEvent, parse_event
 
-__all__ = ["LogConnection", "understandable"]
+__all__ = ["EventSkippedError", "LogConnection", "understandable"]
 
 #: Commands that request the log.
 _DUMPS: Final = (0x12, 0x1E)
 _ASKS_FOR_CHECKSUMS: Final = b"@master_binlog_checksum"
-#: Index of the command's number in a sent packet.
-_COMMAND_AT: Final = 4
+#: Number of a packet with a command, and then the command. Packets of a log-in have other numbers.
+_REQUESTS: Final = frozenset(bytes((0, command)) for command in _DUMPS)
+_REQUEST_AT: Final = slice(3, 5)
 
 # Indexes in an event, after the status byte.
 _TYPE_AT: Final = 5
 _SIZE_AT: Final = slice(10, 14)
 _BODY_AT: Final = 20
-_QUERY: Final = 2
-_TABLE_MAP: Final = 19
-#: Index of the length of the variables in the body of a statement's event; they follow it.
-_VARIABLES_AT: Final = 11
-_VECTOR: Final = 242
-#: Last kind of optional table metadata that the library supports.
-_LAST_KNOWN_FIELD: Final = 12
-
+#: Index of the length of the variables in the event of a statement; they follow its other numbers.
+_VARIABLES_AT: Final = _BODY_AT + 11
 
 if TYPE_CHECKING:
     _Connection = Connection[Any]
@@ -45,36 +41,81 @@ else:
     _Connection = Connection
 
 
+class EventSkippedError(Exception):
+    """The library has skipped an event, and asks for the next one, which may not be for it."""
+
+
 class LogConnection(_Connection):
-    """A connection that converts packets by :func:`understandable` once the log is requested."""
+    """A connection that reads the log by large blocks, once the log is requested."""
 
     _reads_log = False
     #: Remaining events of a compressed transaction.
     _events: Iterator[bytes] = iter(())
     #: Number of bytes of the checksum at the end of each event.
     _checksum = 0
+    _packets: PacketReader | None = None
+    #: Packet that was read, and has to be passed to the library.
+    _kept: bytes | None = None
+
+    def take(self) -> LogEvent | None:
+        """Return the next event; ``None`` if the library has to read what is next.
+
+        Raises :class:`pymysql.Error` for a lost connection, and other errors for invalid bytes.
+        """
+        if not self._reads_log:
+            return None
+        data = self._next()
+        if data[:1] == b"\0" and len(data) > _BODY_AT:
+            event = parse_event(data, self._checksum)
+            if event is not None:
+                return event
+        self._kept = data
+        return None
 
     def _write_bytes(self, data: bytes) -> None:
         if _ASKS_FOR_CHECKSUMS in data:
             self._checksum = 4
-        if len(data) > _COMMAND_AT and data[_COMMAND_AT] in _DUMPS:
+        if data[_REQUEST_AT] in _REQUESTS:
             self._reads_log = True
         super()._write_bytes(data)  # type: ignore[misc]
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
+        if not self._reads_log:
+            return super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
+        data, self._kept = self._kept, None
+        if data is None:
+            raise EventSkippedError
+        if data[:1] == b"\0" and len(data) > _BODY_AT:
+            data = understandable(data, self._checksum)
+        packet = packet_type(data, self.encoding)
+        if packet.is_error_packet():
+            packet.raise_for_error()
+        return packet
+
+    def _next(self) -> bytes:
+        """Return the next packet; each event of a compressed transaction stands for one."""
         while True:
             for event in self._events:
-                data = understandable(b"\0" + event, self._checksum)
-                return packet_type(data, self.encoding)
-            packet = super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
-            data = packet.get_all_data() if self._reads_log else b""
-            if data[:1] != b"\0" or len(data) <= _BODY_AT:
-                return packet
-            if data[_TYPE_AT] in _CHANGED:
-                return packet_type(understandable(data, self._checksum), self.encoding)
-            if data[_TYPE_AT] != payloads.PAYLOAD or not payloads.CAN_READ:
-                return packet
+                return b"\0" + event
+            data = self._packet()
+            if data[:1] != b"\0" or len(data) <= _BODY_AT or data[_TYPE_AT] != payloads.PAYLOAD:
+                return data
+            if not payloads.CAN_READ:
+                return data
             self._events = payloads.events_within(data[1:], self._checksum)
+
+    def _packet(self) -> bytes:
+        try:
+            if self._packets is None:
+                raw: Any = self
+                raw._sock.settimeout(raw._read_timeout)
+                self._packets = PacketReader(raw._rfile, raw._next_seq_id)
+            return self._packets.packet()
+        except OSError as error:
+            self._force_close()  # type: ignore[attr-defined]
+            raise pymysql.OperationalError(
+                CR.CR_SERVER_LOST, f"the connection was lost while the log was read ({error})"
+            ) from error
 
 
 def understandable(data: bytes, checksum: int) -> bytes:
@@ -82,57 +123,14 @@ def understandable(data: bytes, checksum: int) -> bytes:
 
     ``checksum`` is the number of checksum bytes at its end.
     """
-    change = _CHANGED.get(data[_TYPE_AT])
-    if change is None:
+    if data[_TYPE_AT] != BINLOG.QUERY_EVENT:
         return data
     size = int.from_bytes(data[_SIZE_AT], "little")
-    end = size + 1 - checksum
-    body = data[_BODY_AT:end]
-    changed = change(body)
-    if changed is body:
-        return data
-    header = bytearray(data[:_BODY_AT])
-    header[_SIZE_AT] = (size + len(changed) - len(body)).to_bytes(4, "little")
-    # The checksum is not verified; it is that of the original event.
-    return bytes(header) + changed + data[end:]
-
-
-def _without_variables(body: bytes) -> bytes:
-    """Return the event of a statement without its session variables."""
     begin = _VARIABLES_AT + 2
-    length = int.from_bytes(body[_VARIABLES_AT:begin], "little")
-    return body[:_VARIABLES_AT] + b"\0\0" + body[begin + length :] if length else body
-
-
-def _without_vectors(body: bytes) -> bytes:
-    """Return the description of a table with VECTOR columns replaced."""
-    at = 8
-    at += body[at] + 2  # the schema's name and a NUL
-    at += body[at] + 2  # the table's
-    count, at = number_at(body, at)
-    types = body[at : at + count]
-    if _VECTOR not in types:
-        return body
-    types = types.replace(bytes((_VECTOR,)), bytes((FIELD_TYPE.BLOB,)))
-    made = body[:at] + types
-    at += count
-    length, begin = number_at(body, at)
-    # The bits of nullable columns follow the details of types.
-    optional = begin + length + (count + 7) // 8
-    return made + body[at:optional] + _known_fields(body[optional:])
-
-
-def _known_fields(content: bytes) -> bytes:
-    """Return the optional metadata fields of a description, without unsupported ones."""
-    kept = []
-    at = 0
-    while at < len(content):
-        length, begin = number_at(content, at + 1)
-        end = begin + length
-        if content[at] <= _LAST_KNOWN_FIELD:
-            kept.append(content[at:end])
-        at = end
-    return b"".join(kept)
-
-
-_CHANGED: Final = {_QUERY: _without_variables, _TABLE_MAP: _without_vectors}
+    length = int.from_bytes(data[_VARIABLES_AT:begin], "little")
+    if not length:
+        return data
+    # The checksum is not verified; it is that of the original event.
+    header = bytearray(data[:_VARIABLES_AT]) + b"\0\0"
+    header[_SIZE_AT] = (size - length).to_bytes(4, "little")
+    return bytes(header) + data[begin + length :]

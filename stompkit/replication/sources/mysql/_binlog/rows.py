@@ -11,6 +11,13 @@ from pymysqlreplication.constants import FIELD_TYPE
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.values import NoDate, Value
 from stompkit.replication.sources.mysql._binlog.charsets import Decode
+from stompkit.replication.sources.mysql._binlog.events import (
+    DELETES,
+    UPDATES,
+    WRITES,
+    LogEvent,
+    rows_in,
+)
 from stompkit.replication.sources.mysql._binlog.moments import Zero
 from stompkit.replication.sources.mysql._binlog.numbers import number_at
 from stompkit.replication.sources.mysql._binlog.patches import patched
@@ -76,6 +83,7 @@ class TableRows:
             column.name for column in mapped.columns if is_hidden(column, specials)
         )
         self.key: Final = self._key_columns(decoding.keys or {})
+        self.is_sequence: Final = mapped.is_sequence
         self._images: dict[tuple[bytes, int], RowReader] = {}
 
     def _key_columns(self, keys: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
@@ -93,7 +101,22 @@ class TableRows:
 
     # Changes of one event.
 
-    def writes(self, data: bytes, at: int, end: int, present: bytes) -> Iterator[RowChange]:
+    def changes(self, event: LogEvent) -> Iterator[RowChange]:
+        """Yield the changes of an event; raises ``ValueError`` and others for invalid bytes."""
+        count, present, after, at = rows_in(event)
+        if count != len(self.mapped.columns):
+            raise ValueError("a row has not as many columns as its table")
+        data, end = event.data, event.end
+        match event.kind:
+            case kind if kind in WRITES:
+                return self._writes(data, at, end, present)
+            case kind if kind in DELETES:
+                return self._deletes(data, at, end, present)
+            case kind if kind in UPDATES:
+                return self._updates(data, at, end, present, after)
+        return self._partial_updates(data, at, end, present, after)
+
+    def _writes(self, data: bytes, at: int, end: int, present: bytes) -> Iterator[RowChange]:
         """Yield inserted rows; raises ``ValueError`` for invalid bytes."""
         read = self._image(present)
         schema, table, key = self.schema, self.table, self.key
@@ -108,7 +131,7 @@ class TableRows:
             )
         self._ends(at, end)
 
-    def deletes(self, data: bytes, at: int, end: int, present: bytes) -> Iterator[RowChange]:
+    def _deletes(self, data: bytes, at: int, end: int, present: bytes) -> Iterator[RowChange]:
         """Yield deleted rows; raises ``ValueError`` for invalid bytes."""
         read = self._image(present)
         schema, table, key = self.schema, self.table, self.key
@@ -123,7 +146,7 @@ class TableRows:
             )
         self._ends(at, end)
 
-    def updates(
+    def _updates(
         self, data: bytes, at: int, end: int, present: bytes, present_after: bytes
     ) -> Iterator[RowChange]:
         """Yield updated rows; raises ``ValueError`` for invalid bytes."""
@@ -139,7 +162,7 @@ class TableRows:
 
         return self._updated(pairs())
 
-    def partial_updates(
+    def _partial_updates(
         self, data: bytes, at: int, end: int, present: bytes, present_after: bytes
     ) -> Iterator[RowChange]:
         """Yield updated rows whose documents may be logged as partial updates.

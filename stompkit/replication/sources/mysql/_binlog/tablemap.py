@@ -29,6 +29,7 @@ __all__ = [
 BINARY_COLLATION: Final = 63
 #: MariaDB's VARCHAR and BLOB with the attribute COMPRESSED.
 COMPRESSED: Final = (140, 141)
+_VECTOR: Final = bytes((242,))
 
 _NUMBERS: Final = frozenset(
     {
@@ -179,7 +180,8 @@ def parse_table_map(body: bytes, *, is_mariadb: bool) -> TableMap:
     octets.take(1)
     table = octets.take(octets.octet()).decode()
     octets.take(1)
-    types = octets.take(octets.number())
+    # A VECTOR has the same layout as a LONGBLOB, and counts among the columns with a character set.
+    types = octets.take(octets.number()).replace(_VECTOR, bytes((FIELD_TYPE.BLOB,)))
     details = _Octets(octets.take(octets.number()))
     columns = [_column(each, details) for each in types]
     nullable = int.from_bytes(octets.take((len(types) + 7) // 8), "little")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from stompkit.replication.model.events import RowChange
+from stompkit.replication.sources.mysql._binlog import events
+from stompkit.replication.sources.mysql._binlog.events import LogEvent
 from stompkit.replication.sources.mysql._binlog.rows import Decoding, TableRows
 from stompkit.replication.sources.mysql._binlog.tablemap import parse_table_map
 from stompkit.replication.sources.mysql._tables.catalogue import Catalogue, Described, described
@@ -17,14 +20,22 @@ class KnownTables:
     """Row readers of tables by their numbers, and the columns that consumers know."""
 
     def __init__(
-        self, catalogue: Catalogue, decoding: Decoding, *, is_mariadb: bool, announce: bool
+        self,
+        catalogue: Catalogue,
+        decoding: Decoding,
+        *,
+        wants: Callable[[str, str], bool],
+        is_mariadb: bool,
+        announce: bool,
     ) -> None:
         """Start empty; with ``announce``, publish the columns of tables at their first event."""
         self._catalogue = catalogue
+        self._wants = wants
         self._decoding = decoding
         self._is_mariadb = is_mariadb
         self._announce = announce
-        self._maps: dict[int, bytes] = {}
+        #: Descriptions of wanted tables; ``None`` for other tables.
+        self._maps: dict[int, bytes | None] = {}
         self._rows: dict[int, TableRows] = {}
         #: Row readers by descriptions without table numbers, because a new file repeats them.
         self._rows_by_map: dict[bytes, TableRows] = {}
@@ -33,9 +44,13 @@ class KnownTables:
 
     # Descriptions.
 
-    def describe(self, number: int, body: bytes) -> None:
-        """Store the description of the table that has this number from now on."""
-        self._maps[number] = body
+    def describe(self, event: LogEvent) -> None:
+        """Store the description of the table that has its number from now on."""
+        body = event.data[events.BODY_AT : event.end]
+        number = events.table_number(event)
+        if self._maps.get(number) == body:
+            return
+        self._maps[number] = body if self._wants(*events.table_in(body)) else None
         self._rows.pop(number, None)
 
     def forget_numbers(self) -> None:
@@ -43,16 +58,21 @@ class KnownTables:
         self._maps.clear()
         self._rows.clear()
 
-    def rows(self, number: int) -> tuple[TableRows, RowChange | None]:
+    def name(self, number: int) -> str:
+        """Return the name of a wanted table, for messages."""
+        return ".".join(events.table_in(self._maps.get(number) or bytes(12)))
+
+    def rows(self, number: int) -> tuple[TableRows | None, RowChange | None]:
         """Return the row reader of a table, and a change of its columns to publish first.
 
-        Raises ``LookupError`` for a number without a description, and ``ValueError`` for an
-        unsupported description.
+        There is none for an unwanted table. Raises ``ValueError`` for an unsupported description.
         """
         rows = self._rows.get(number)
         if rows is not None:
             return rows, None
-        body = self._maps[number]
+        body = self._maps.get(number)
+        if body is None:
+            return None, None
         # The number is in the first six bytes.
         rows = self._rows_by_map.get(body[6:])
         if rows is None:

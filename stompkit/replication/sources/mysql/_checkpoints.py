@@ -42,11 +42,17 @@ class Checkpoints:
         self._stored_at = 0.0
         self._prepared: Prepared
         self._definitions: Definitions
+        #: Prepared transactions and revision of the definitions that the checkpoint has.
+        self._known: tuple[object, ...] | None = None
 
     def open(self, prepared: Prepared, definitions: Definitions) -> None:
         """Begin a run whose checkpoints have this state."""
         self._prepared = prepared
         self._definitions = definitions
+
+    def begin_stream(self) -> None:
+        """Compare the state in full again, because a snapshot may have replaced it."""
+        self._known = None
 
     def pass_used_numbers(self) -> None:
         """Publish empty changesets for numbers that may stand for snapshot chunks at consumers.
@@ -77,11 +83,15 @@ class Checkpoints:
 
     def state(self) -> dict[str, Any] | None:
         """Return the state of the checkpoint if it has changed."""
+        now = (self._definitions.revision, *self._prepared.places.items())
+        if now == self._known:
+            return None
         state = self._publication.state
         places = {xid: list(place) for xid, place in self._prepared.places.items()}
         definitions = self._definitions.state()
         known = state.get("ddl", Definitions(None).state())
         if places == state.get("xa", {}) and definitions == known:
+            self._known = now
             return None
         others = {name: value for name, value in state.items() if name != "xa"}
         if definitions != known:

@@ -318,11 +318,12 @@ class MysqlPublisher:
         )
         stream = reading.stream(position, self._server_id, is_blocking=self._blocking)
         skipped = self._skipped
+        self._checkpoints.begin_stream()
         try:
             for event in stream.events():
                 if self._stop.is_set():
                     return True
-                if type(event) is HeartbeatLogEvent:
+                if isinstance(event, HeartbeatLogEvent):
                     if not grouping.is_open:
                         self._lag_s = 0.0
                         self._checkpoints.store_later(grouping.at(event.packet.log_pos))

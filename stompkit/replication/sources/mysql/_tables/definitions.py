@@ -23,6 +23,8 @@ class Definitions:
     def __init__(self, state: dict[str, Any] | None) -> None:
         """Restore from :meth:`state`; ``None`` for an empty start."""
         state = state or {}
+        #: Number that every change raises.
+        self.revision = 0
         self._gone: set[Name] = {(schema, table) for schema, table in state.get("gone", ())}
         self._dropped: dict[Name, set[str]] = {
             (schema, table): set(names) for schema, table, names in state.get("columns", ())
@@ -46,11 +48,13 @@ class Definitions:
 
     def is_gone(self, table: Name) -> None:
         """Record that a table does not exist."""
+        self.revision += 1
         self._gone.add(table)
         self._dropped.pop(table, None)
 
     def drop_database(self, name: str) -> None:
         """Record that no table of a database exists; the log does not list them."""
+        self.revision += 1
         self._gone = {table for table in self._gone if table[0] != name}
         self._dropped = {table: names for table, names in self._dropped.items() if table[0] != name}
         self._databases.pop(name, None)
@@ -72,6 +76,7 @@ class Definitions:
 
         Without ``can_copy``, consumers keep the values of dropped columns even then.
         """
+        self.revision += 1
         table = effect.table
         outcome: Outcome = "nothing"
         if effect.kind == "gone":

@@ -92,4 +92,4 @@ class Entry:
 def size_of(frame: Frame) -> int:
     """Return the size in bytes of a message in the limits of the buffer."""
     headers = frame.headers
-    return len(frame.body) + sum(map(len, headers)) + sum(map(len, headers.values()))
+    return len(frame.body) + len("".join(headers)) + len("".join(headers.values()))

@@ -345,6 +345,7 @@ class Outbox:
                 break
             del self._outside[first]
             self._admit(first)
-        self.pump()
-        if self._is_half_empty():
+        if self._line:
+            self.pump()
+        if self._drains and self._is_half_empty():
             self._drains.callback(None)

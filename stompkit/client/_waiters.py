@@ -19,6 +19,10 @@ class Waiters(Generic[_T]):
         """Start without waiting Deferreds."""
         self._waiting: list[Deferred[_T]] = []
 
+    def __bool__(self) -> bool:
+        """Return True if a Deferred waits."""
+        return bool(self._waiting)
+
     def wait(self) -> Deferred[_T]:
         """Return a new Deferred."""
         deferred: Deferred[_T] = Deferred(self._forget)

@@ -108,8 +108,10 @@ def emit(
             _emit_row(change, raw, connected, qualified=qualified)
     futures: list[Future[Any]] = []
     problem: Exception | None = None
-    signals = [CHANGESET] if changesets is CHANGESET else [changesets, CHANGESET]
-    for receiver in [each for one in signals for each in one.receivers_for(changeset)]:
+    receivers = list(changesets.receivers_for(changeset)) if changesets.receivers else []
+    if changesets is not CHANGESET and CHANGESET.receivers:
+        receivers += CHANGESET.receivers_for(changeset)
+    for receiver in receivers:
         try:
             given = receiver(changeset)
         except Exception as error:

@@ -37,6 +37,8 @@ class _Entry:
 
     checkpoint: Checkpoint
     futures: list[Future[Any]]
+    #: Number of changesets that they confirm.
+    changesets: int = 1
 
 
 class Publication:
@@ -91,6 +93,8 @@ class Publication:
         self._stored = found
         self._stored_at = clock()
         self._waiting: deque[_Entry] = deque()
+        #: Number of changesets in the queue, and of those with futures.
+        self._queued = 0
         self._unconfirmed = 0
         self._stop = Event()
         self._published = 0
@@ -176,11 +180,12 @@ class Publication:
         if self._stored is None:
             # The origin must survive a crash, even if nothing is confirmed before it.
             self._store(self._confirmed)
-        checkpoint = msgspec.structs.replace(
-            self._last,
-            sequence=self._last.sequence + 1,
+        last = self._last
+        checkpoint = Checkpoint(
+            origin=last.origin,
+            sequence=last.sequence + 1,
             position=position,
-            state=self._last.state if state is None else dict(state),
+            state=last.state if state is None else dict(state),
         )
         source = Source(
             kind=self._kind,
@@ -201,8 +206,7 @@ class Publication:
         )
         futures = emit(changeset, raw=self._raw, changesets=self._changesets)
         self._last = checkpoint
-        self._waiting.append(_Entry(checkpoint, futures))
-        self._unconfirmed += bool(futures)
+        self._enqueue(checkpoint, futures)
         self._published += 1
         self._changes += len(changeset.changes)
         if time is not None:
@@ -232,8 +236,8 @@ class Publication:
         self._last = checkpoint
         self._lag_s = None if self._lag_s is None else 0.0
         if self._waiting and not self._waiting[-1].futures:
-            self._waiting.pop()
-        self._waiting.append(_Entry(checkpoint, []))
+            self._queued -= self._waiting.pop().changesets
+        self._waiting.append(_Entry(checkpoint, [], 0))
         self._settle()
 
     def settle(self) -> None:
@@ -264,8 +268,19 @@ class Publication:
 
     # Inside.
 
+    def _enqueue(self, checkpoint: Checkpoint, futures: list[Future[Any]]) -> None:
+        """Record a changeset and its futures, which it may share with the previous one."""
+        self._queued += 1
+        self._unconfirmed += bool(futures)
+        last = self._waiting[-1] if futures and self._waiting else None
+        if last is not None and last.futures == futures:
+            last.checkpoint = checkpoint
+            last.changesets += 1
+        else:
+            self._waiting.append(_Entry(checkpoint, futures))
+
     def _make_room(self) -> None:
-        while len(self._waiting) >= self._most:
+        while self._queued >= self._most:
             self._wait_for_first(None)
             self._settle()
 
@@ -286,13 +301,15 @@ class Publication:
         """Process new confirmations; store the checkpoint if it is due."""
         waiting = self._waiting
         while waiting:
-            done = [future for future in waiting[0].futures if future.done()]
+            first = waiting[0]
+            done = [future for future in first.futures if future.done()]
             for future in done:
                 # A failed future does not wait for the others.
                 future.result()
-            if len(done) < len(waiting[0].futures):
+            if len(done) < len(first.futures):
                 break
-            self._unconfirmed -= bool(done)
+            self._queued -= first.changesets
+            self._unconfirmed -= first.changesets if done else 0
             self._confirmed = waiting.popleft().checkpoint
         if self._stored is not self._confirmed and (
             self._clock() - self._stored_at >= self._checkpoint_s

@@ -98,6 +98,34 @@ def test_what_cannot_be_sent_fails_alone(link: Link, stomp_broker: RunningBroker
     assert bodies(inbox, 4) == [b"0", b"4", b"0", b"4"]
 
 
+def test_packets_of_a_group_arrive_in_order_and_are_confirmed(
+    link: Link, stomp_broker: RunningBroker
+) -> None:
+    queues = [stomp_broker.queue("even"), stomp_broker.queue("odd")]
+    futures = [
+        link.send(queues[number // 5 % 2], [packet(b"%d" % number)], group=str(number // 7 % 3))
+        for number in range(500)
+    ]
+    for future in futures:
+        future.result(LONG_S)
+    for index, queue in enumerate(queues):
+        expected = [b"%d" % number for number in range(500) if number // 5 % 2 == index]
+        assert bodies(link.subscribe(queue), len(expected)) == expected
+
+
+def test_a_packet_that_cannot_be_sent_fails_its_group_only(
+    link: Link, stomp_broker: RunningBroker
+) -> None:
+    queue = stomp_broker.queue("numbers")
+    bad = link.send(queue, [packet(b"1", **{"": "no name"})], group="a")
+    others = [link.send(queue, [packet(b"2")], group=group) for group in ("b", "")]
+    with pytest.raises(LocalProtocolError):
+        bad.result(LONG_S)
+    for future in others:
+        future.result(LONG_S)
+    assert bodies(link.subscribe(queue), 2) == [b"2", b"2"]
+
+
 def test_what_is_not_acknowledged_comes_to_the_next(
     link: Link, stomp_broker: RunningBroker
 ) -> None:

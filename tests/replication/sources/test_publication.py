@@ -62,6 +62,37 @@ def publication(offsets: MemoryOffsets | None = None, *, max_unconfirmed: int = 
     return Publication(offsets, kind="test", checkpoint_s=0, max_unconfirmed=max_unconfirmed)
 
 
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.data())
+def test_the_checkpoint_follows_groups_of_changesets_that_share_a_future(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    futures: list[Future[None]] = [Future() for _ in sizes]
+    shared = iter([future for future, size in zip(futures, sizes, strict=True) for _ in [0] * size])
+
+    def receive(changeset: Changeset) -> Future[None]:
+        return next(shared)
+
+    offsets = MemoryOffsets()
+    with CHANGESET.connected_to(receive):
+        published = publication(offsets)
+        for number in range(1, sum(sizes) + 1):
+            published.publish([CHANGE], position=str(number))
+    order = data.draw(st.permutations(range(len(sizes))))
+    for index in order:
+        futures[index].set_result(None)
+        published.settle()
+        confirmed = 0
+        for future, size in zip(futures, sizes, strict=True):
+            if not future.done():
+                break
+            confirmed += size
+        checkpoint = offsets.load()
+        assert checkpoint is not None
+        assert checkpoint.sequence == confirmed
+        assert published.unconfirmed == sum(sizes) - confirmed
+        assert published.confirmed_position == (str(confirmed) if confirmed else "")
+
+
 def test_changesets_are_numbered_from_one(taker: Taker) -> None:
     published = publication()
     for position in "abc":

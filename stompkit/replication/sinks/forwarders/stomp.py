@@ -128,8 +128,9 @@ class StompSub:
     def send(self, changeset: Changeset) -> Future[None]:
         """Send a changeset; return a future that is done when a broker has confirmed all frames.
 
-        It fails with the first error of their sending. Blocks while the link's buffer is full.
-        Raises :class:`~stompkit.client.blocking.LinkClosedError`.
+        It fails with the first error of their sending. Successive changesets of one origin may
+        share a future, which is then done when all are confirmed. Blocks while the link's buffer is
+        full. Raises :class:`~stompkit.client.blocking.LinkClosedError`.
         """
         base = self._base(changeset)
         if self._tables is not None:
@@ -141,7 +142,7 @@ class StompSub:
             pieces = [(f"{base}.{number}", part) for number, part in enumerate(parts)]
         # All are made before the first is sent, so that a value without a JSON form sends nothing.
         made = [(where, list(self._packets(piece))) for where, piece in pieces]
-        return self._send(made)
+        return self._send(made, changeset.origin)
 
     def send_encoded(self, changesets: Sequence[EncodedChangeset]) -> Future[None]:
         """Send changesets as :meth:`send` does, with one future for all of them.
@@ -178,9 +179,9 @@ class StompSub:
             return template
         return template.replace("{origin}", _PLAIN.sub("-", changeset.origin))
 
-    def _send(self, made: Iterable[tuple[str, list[Packet]]]) -> Future[None]:
+    def _send(self, made: Iterable[tuple[str, list[Packet]]], group: str = "") -> Future[None]:
         with self._lock:
-            futures = [self.link.send(where, each) for where, each in made]
+            futures = [self.link.send(where, each, group=group) for where, each in made]
         return futures[0] if len(futures) == 1 else all_of(futures)
 
     def _packets(self, changeset: Changeset | EncodedChangeset) -> Iterator[Packet]:

@@ -255,11 +255,18 @@ _READERS: Final[dict[str, tuple[type | tuple[type, ...], Callable[[Any], Value]]
 
 def row_to_json(row: Row) -> dict[str, object]:
     """Return a row as JSON; raises :class:`InvalidValueError` that names the column."""
-    made = {}
+    made: dict[str, object] = {}
     name = ""
     try:
         for name, value in row.items():
-            made[name] = value if type(value) in _PLAIN else to_json(value)
+            kind = type(value)
+            if kind in _PLAIN or (kind is int and _LEAST <= value <= _MOST):
+                made[name] = value
+            elif kind in _EXACT:
+                wrapper, write = _EXACT[kind]
+                made[name] = {wrapper: write(value)}
+            else:
+                made[name] = to_json(value)
     except InvalidValueError as problem:
         raise InvalidValueError(f"column {name}: {problem}") from None
     return made

@@ -262,8 +262,8 @@ class Assembler:
     def feed(self, octets: bytes) -> Transaction | None:
         """Process a message; return the transaction it ends. Raises :class:`PgoutputError`."""
         oid = relation_of(octets)
-        table = None if oid is None else self._table(oid)
-        if oid is not None and table is None:
+        if oid is not None:
+            self._feed_row(oid, octets)
             return None
         match decode(octets):
             case Begin() as begin:
@@ -274,9 +274,6 @@ class Assembler:
                 return self._commit(commit)
             case Relation() as relation:
                 self._describe(relation)
-            case Insert() | Update() | Delete() as record if table is not None:
-                if self._is_new(record.relation, table):
-                    self._add(table.change(record))
             case Truncate() as record:
                 for each in record.relations:
                     emptied = self._table(each)
@@ -286,6 +283,16 @@ class Assembler:
                 # Names of types, origins and messages of applications change no rows.
                 pass
         return None
+
+    def _feed_row(self, oid: int, octets: bytes) -> None:
+        """Process a row; rows of other tables are not decoded."""
+        table = self._table(oid)
+        if table is None:
+            return
+        record = decode(octets)
+        assert isinstance(record, (Insert, Update, Delete))
+        if self._is_new(oid, table):
+            self._add(table.change(record))
 
     def _table(self, oid: int) -> PublishedTable | None:
         try:
@@ -323,8 +330,9 @@ class Assembler:
     def _is_new(self, oid: int, table: PublishedTable) -> bool:
         """Return True if a change is not included in a copy; first publish changed columns."""
         begin = self._begin
-        if begin is not None and begin.final_lsn < self._copied.get(table.full_name, 0):
-            return False
+        if self._copied and begin is not None:
+            if begin.final_lsn < self._copied.get(table.full_name, 0):
+                return False
         if oid not in self._checked:
             self._checked.add(oid)
             self._compare(table)

@@ -28,6 +28,7 @@ __all__ = ["Keepalive", "Payload", "Stream"]
 
 #: ``XLogData``: its start position, the end position of the server's log, and its clock.
 _PAYLOAD: Final = struct.Struct("!cQQq")
+_PAYLOAD_TYPE: Final = ord("w")
 #: Primary keepalive: the server's position, its clock, and its request for an answer.
 _KEEPALIVE: Final = struct.Struct("!cQqB")
 #: Standby status update: positions written, flushed and applied, the clock, and a request for an
@@ -141,9 +142,9 @@ class Stream:
             return None
         if length < 0:
             raise self._ended()
+        if length >= _PAYLOAD.size and view[0] == _PAYLOAD_TYPE:
+            return Payload(bytes(view[_PAYLOAD.size :]))
         octets = bytes(view)
-        if octets[:1] == b"w" and length >= _PAYLOAD.size:
-            return Payload(octets[_PAYLOAD.size :])
         if octets[:1] == b"k" and length == _KEEPALIVE.size:
             _, lsn, _, wants_answer = _KEEPALIVE.unpack(octets)
             return Keepalive(lsn, bool(wants_answer))

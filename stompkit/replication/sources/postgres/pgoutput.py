@@ -177,6 +177,8 @@ _UNCHANGED_VALUE: Final = ord("u")
 _NULL_VALUE: Final = ord("n")
 _TEXT_VALUE: Final = ord("t")
 
+#: First bytes of the messages of rows.
+_ROW_MESSAGES: Final = b"IUD"
 _NEW: Final = ord("N")
 _KEY: Final = ord("K")
 _OLD: Final = ord("O")
@@ -200,7 +202,7 @@ def decode(octets: bytes) -> Record:
 
 def relation_of(octets: bytes) -> int | None:
     """Return the relation of a row message, without decoding the row; otherwise ``None``."""
-    if octets[:1] in (b"I", b"U", b"D") and len(octets) >= 5:
+    if len(octets) >= 5 and octets[0] in _ROW_MESSAGES:
         return int.from_bytes(octets[1:5], "big")
     return None
 

@@ -24,8 +24,9 @@ from tests.suite.parts import ROOT, TIMES, Part, Times, read_times
 from tests.suite.progress import Progress, announce, summarise
 from tests.suite.running import Outcome, Runner
 
-#: Parts at a time for each processor: tests spend much time waiting.
-_SLOTS: Final = 5
+#: Parts at a time for each processor, by lane: tests spend much time waiting, those of the matrix
+#: lane less.
+_SLOTS: Final = {"quick": 5, "matrix": 3, "all": 3}
 #: Variable with the database servers that tests use.
 _SERVERS: Final = "STOMPKIT_TEST_SERVERS"
 #: Shortest duration of a file that is recorded, in seconds.
@@ -35,6 +36,8 @@ _LEAST_S: Final = 0.1
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts that are chosen; return the exit status."""
     options = _parser().parse_args(arguments)
+    if options.slots is None:
+        options.slots = _SLOTS[options.lane] * len(os.sched_getaffinity(0))
     times = read_times()
     if options.servers:
         os.environ[_SERVERS] = options.servers
@@ -89,9 +92,9 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--slots",
         type=int,
-        default=_SLOTS * len(os.sched_getaffinity(0)),
         metavar="N",
-        help="how many parts run at a time (default: five for each processor)",
+        help="how many parts run at a time (default: five for each processor; three in the lanes"
+        " matrix and all)",
     )
     add(
         "--pytest",

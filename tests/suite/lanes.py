@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Final
 
@@ -131,14 +132,15 @@ def _is_marked(file: SuiteFile, marker: re.Pattern[str]) -> bool:
 def turn(parts: Iterable[Part], day: int, limit_s: float, slots: int) -> list[Part]:
     """Return the parts to run on this day; within some days, every part runs.
 
-    The returned parts are expected to take *limit_s* seconds, with *slots* parts at a time.
+    They are expected to take about *limit_s* seconds, with *slots* parts at a time; those of other
+    days take as long.
     """
-    shares: list[list[Part]] = [[]]
-    for each in sorted(parts, key=lambda part: part.name):
-        total = sum(part.expected_s for part in shares[-1])
-        if shares[-1] and total + each.expected_s > limit_s * slots:
-            shares.append([])
-        shares[-1].append(each)
+    longest_first = sorted(parts, key=lambda part: (-part.expected_s, part.name))
+    total_s = sum(part.expected_s for part in longest_first)
+    count = min(ceil(total_s / (limit_s * slots)), len(longest_first))
+    shares: list[list[Part]] = [[] for _ in range(count)]
+    for each in longest_first:
+        min(shares, key=lambda share: sum(part.expected_s for part in share)).append(each)
     return shares[day % len(shares)]
 
 

@@ -80,8 +80,19 @@ def test_properties_have_all_their_examples_in_the_matrix() -> None:
 
 def test_each_part_of_the_matrix_has_its_turn() -> None:
     parts = list(lanes.matrix({}, []))
-    seen = [name for day in range(60) for name in (p.name for p in lanes.turn(parts, day, 20.0, 1))]
-    assert set(seen) == {part.name for part in parts}
+    turns = [lanes.turn(parts, day, 20.0, 1) for day in range(len(parts))]
+    assert all(turns)
+    assert {each.name for turn in turns for each in turn} == {part.name for part in parts}
+
+
+def test_turns_take_the_same_time() -> None:
+    parts = [Part(f"part {number}", [], number) for number in range(1, 30)]
+    turns = [lanes.turn(parts, day, 40.0, 3) for day in range(4)]
+    names = [each.name for turn in turns for each in turn]
+    assert sorted(names) == sorted(part.name for part in parts)
+    times = [sum(each.expected_s for each in turn) for turn in turns]
+    assert max(times) - min(times) <= 5
+    assert lanes.turn(parts, 4, 40.0, 3) == turns[0]
 
 
 def test_the_matrix_has_every_file_with_marked_tests() -> None:

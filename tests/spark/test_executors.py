@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
 
-from stompkit.replication.model.events import RowChange, Source, make_changeset
+from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
 from stompkit.spark import spark_session
+from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.executors import check_folders
-from stompkit.spark.jobs import Pipeline, PipelineError, load
-from stompkit.spool import SpoolReader
+from stompkit.spark.jobs import JobName, Pipeline, PipelineError, load
+from stompkit.spool import SpoolReader, SpoolWriter
 from stompkit.testing.launching.polling import wait_until
 from tests.namespaces import unshared
 from tests.spark.cluster import (
@@ -27,6 +30,7 @@ from tests.spark.cluster import (
     machines,
 )
 from tests.spark.messages import BEGIN, fill, records_of
+from tests.spool.serving.servers import TOKEN, served
 
 __all__ = ["installed", "machines"]
 
@@ -51,7 +55,7 @@ create = true
 """
 
 
-def drive(master: str, file: str, found: str) -> None:
+def drive(master: str, file: str, found: str, job: JobName) -> None:
     """Run a job on a cluster of two workers; write its error to a file."""
     config = {
         "spark.driver.host": LOOPBACK,
@@ -65,7 +69,7 @@ def drive(master: str, file: str, found: str) -> None:
         assert wait_until(lambda: context.sc().getExecutorMemoryStatus().size() == 3, JOB_S)
         error = ""
         try:
-            Pipeline(load(Path(file)), "replicate", once=True, spark=spark).run()
+            Pipeline(load(Path(file)), job, once=True, spark=spark).run()
         except PipelineError as problem:
             error = str(problem)
         Path(found).write_text(json.dumps(error))
@@ -120,9 +124,63 @@ def test_job_names_machine_that_does_not_see_a_folder(
         spool_in(machine.hidden / folder.name)
     file, found = folder / "shop.toml", folder / "found.json"
     file.write_text(_FILE.format(folder=folder, spool=spool, target=target))
+    error = driven(machines, installed, master, file, found, "replicate")
+    others = " (another spool is there)" if wrong == "another is there" else ""
+    seen = f"the target in {machine.shown}" if wrong == "target" else f"the spool in {spool}"
+    begin = f"the executors on {ELSEWHERE}{others} do not see {seen}. All machines have to "
+    assert error.startswith(begin) if wrong else not error, error
+    assert (target / "copy.sqlite").exists() == (not wrong)
+    assert not [path for path in target.iterdir() if path.name.startswith(".stompkit-")]
+
+
+@pytest.mark.matrix
+def test_job_reads_the_spool_from_its_server_where_executors_do_not_see_the_folder(
+    machines: Machines, machine: Machine, installed: Path, master: str
+) -> None:
+    folder = machines.folder / "job-served"
+    folder.mkdir()
+    spool = machine.shown / folder.name
+    with SpoolWriter(spool) as writer:
+        for number in range(40):
+            writer.append(list(records_of([changed(number)])))
+    file, found = folder / "shop.toml", folder / "found.json"
+    with served(spool) as url:
+        text = _FILE.format(folder=folder, spool=url, target=folder)
+        more = f'spoolToken = "{TOKEN}"\nminPartitions = 8\n\n[target]'
+        history = f'\n[events]\npath = "{machine.shown}/events"\nhistory = true\n'
+        file.write_text(text.replace("[target]", more) + history)
+        assert driven(machines, installed, master, file, found, "replicate") == ""
+        with closing(sqlite3.connect(folder / "copy.sqlite")) as connection:
+            assert connection.execute("SELECT id, state FROM orders ORDER BY id").fetchall() == [
+                (number, "paid") for number in range(40)
+            ]
+        # Executors elsewhere do not see the event store either.
+        error = driven(machines, installed, master, file, found, "events")
+        assert error.startswith(f"the executors on {ELSEWHERE} do not see the event store in ")
+        assert error.endswith("; or set through_driver = true in [events]")
+        file.write_text(f"{file.read_text()}through_driver = true\n")
+        assert driven(machines, installed, master, file, found, "events") == ""
+    events = SparkEventStore(machine.shown / "events", history=True)
+    assert [each.id for _, each in events.events()] == [f"c-{number}" for number in range(40)]
+    for name in (folder.name, "events"):
+        assert not (machine.hidden / name).exists()
+
+
+def changed(number: int) -> Changeset:
+    row = {"id": number, "state": "paid"}
+    change = RowChange(table="orders", action="write", key={"id": number}, after=row)
+    source = Source(kind="test")
+    return make_changeset("shop", number + 1, [change], source, id=f"c-{number}", timestamp=BEGIN)
+
+
+def driven(
+    machines: Machines, installed: Path, master: str, file: Path, found: Path, job: str
+) -> str:
+    """Run a job in a driver; return its error, which is empty without one."""
+    found.unlink(missing_ok=True)
     process = machines.start(
-        f"driver-{folder.name}",
-        *(str(installed), "-c", _DRIVER, ",".join(ROOTS), master, str(file), str(found)),
+        f"driver-{file.parent.name}-{job}",
+        *(str(installed), "-c", _DRIVER, ",".join(ROOTS), master, str(file), str(found), job),
         PYSPARK_PYTHON=str(installed),
     )
     try:
@@ -130,13 +188,8 @@ def test_job_names_machine_that_does_not_see_a_folder(
         assert process.status() == 0, process.log()
     finally:
         process.stop()
-    others = " (another spool is there)" if wrong == "another is there" else ""
-    seen = f"the target in {machine.shown}" if wrong == "target" else f"the spool in {spool}"
-    begin = f"the executors on {ELSEWHERE}{others} do not see {seen}. All machines have to "
-    error = json.loads(found.read_text())
-    assert error.startswith(begin) if wrong else not error, error
-    assert (target / "copy.sqlite").exists() == (not wrong)
-    assert not [path for path in target.iterdir() if path.name.startswith(".stompkit-")]
+    error: str = json.loads(found.read_text())
+    return error
 
 
 def test_folders_are_not_looked_at_where_driver_and_executors_are_one_process(

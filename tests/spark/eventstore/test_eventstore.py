@@ -539,6 +539,29 @@ def test_spark_stores_batches_and_gives_frames_of_the_same(
     assert made(tmp_path, namespace="none").history_frame(spark).collect() == []
 
 
+def test_tasks_that_do_not_see_the_folder_store_the_same_through_the_driver(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    given = [numbered("x", number, changes=3) for number in range(50)]
+    frame = spark.createDataFrame(pa.Table.from_batches([batch(rows_of(given))]))
+    frame = frame.repartitionByRange(3, "_ordinal").sortWithinPartitions("_ordinal", "change")
+    stores = [made(tmp_path / name) for name in ("shared", "local")]
+    for store, through_driver in zip(stores, (False, True), strict=True):
+        for _ in range(2):
+            rows = store.write_changes(frame, 0, spool="s", through_driver=through_driver)
+        assert rows == 0
+    shared, local = (
+        (
+            [each for _, each in store.events()],
+            sorted(store.replay("orders_update", with_ts=True)),
+            store.fence(spool="s"),
+        )
+        for store in stores
+    )
+    assert shared == local
+    assert shared[0] == given
+
+
 def decoded(key: str) -> Any:
     value = msgspec.json.decode(key)
     return tuple(value) if isinstance(value, list) else value

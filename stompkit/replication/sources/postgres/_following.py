@@ -33,6 +33,21 @@ _ASK_S: Final = 0.02
 _TELL_S: Final = 1.0
 
 
+class _LastLsn:
+    """The last parsed log position, since the same text is parsed again and again."""
+
+    def __init__(self) -> None:
+        self._last = ("", 0)
+
+    def lsn_of(self, text: str) -> int:
+        """Return the log position for its text; 0 for an empty one."""
+        known, lsn = self._last
+        if text != known:
+            lsn = parse_lsn(text)
+            self._last = (text, lsn)
+        return lsn
+
+
 class Follower:
     """Publishes the transactions of a slot."""
 
@@ -59,7 +74,8 @@ class Follower:
         self._flush_s = flush_s
         self._stop = stop
         self._copies = copies
-        self._confirmed = ("", 0)
+        self._published = _LastLsn()
+        self._confirmed = _LastLsn()
 
     def run(self, connection: Connection, replication: Connection) -> None:
         """Continue after the publication's position, until the stop or the end.
@@ -108,16 +124,18 @@ class Follower:
         quiet_since = time.monotonic()
         patience_s = _LOOK_S if end is None else _ASK_S
         while not self._stop.is_set():
-            match stream.read(patience_s):
-                case Payload(octets):
-                    transaction = assembler.feed(octets)
-                    if transaction is None:
-                        continue
-                    # Changes that the stream does not contain come before its changes.
-                    survey.look()
-                    self._take(transaction)
-                    if end is not None and transaction.end_lsn >= end:
-                        return
+            message = stream.read(patience_s)
+            if isinstance(message, Payload):
+                transaction = assembler.feed(message.octets)
+                if transaction is None:
+                    continue
+                # Changes that the stream does not contain come before its changes.
+                survey.look()
+                self._take(transaction)
+                if end is not None and transaction.end_lsn >= end:
+                    return
+                continue
+            match message:
                 case Keepalive(lsn, is_urgent) if assembler.is_between:
                     now = time.monotonic()
                     is_end = end is not None and lsn >= end
@@ -139,7 +157,7 @@ class Follower:
 
     def _take(self, transaction: Transaction) -> None:
         publication = self._publication
-        if transaction.end_lsn <= parse_lsn(publication.position):
+        if transaction.end_lsn <= self._published_lsn():
             return
         position = format_lsn(transaction.end_lsn)
         state: dict[str, Any] | None = None
@@ -163,7 +181,7 @@ class Follower:
 
     def _pass(self, lsn: int) -> None:
         """Record that no selected changes exist up to a position."""
-        if lsn > parse_lsn(self._publication.position):
+        if lsn > self._published_lsn():
             self._publication.advance(format_lsn(lsn))
 
     def _settle(self, stream: Stream) -> None:
@@ -174,13 +192,11 @@ class Follower:
                 publication.flush(0)
         stream.confirm()
 
+    def _published_lsn(self) -> int:
+        return self._published.lsn_of(self._publication.position)
+
     def _confirmed_lsn(self) -> int:
-        text = self._publication.confirmed_position
-        known, lsn = self._confirmed
-        if text != known:
-            lsn = parse_lsn(text)
-            self._confirmed = (text, lsn)
-        return lsn
+        return self._confirmed.lsn_of(self._publication.confirmed_position)
 
 
 def _end_of_log(connection: Connection) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -448,3 +449,59 @@ def test_columns_that_differ_by_case_only_are_refused_with_both_names(target: Ta
     ]
     with pytest.raises(ApplyError, match="columns 'id' and 'ID' differ by case only"):
         apply(target, schema_change(*columns), create=True)
+
+
+# Changes of existing rows that the source does not publish again.
+
+
+def untold_change(kind: str, *columns: Mapping[str, object], **more: object) -> RowChange:
+    made = schema_change(*columns)
+    return change("schema", {}, "t", after={**(made.after or {}), "untold": kind, **more})
+
+
+B = {"name": "b", "type": "text"}
+
+
+@pytest.mark.parametrize("kind", ["names", "values"])
+def test_columns_that_exchange_their_names_stop_a_sink_unless_rows_are_told_again(
+    target: Target, kind: str
+) -> None:
+    target.execute(
+        "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a VARCHAR(20), b VARCHAR(20))",
+        "INSERT INTO t VALUES (1, 'x', 'y')",
+    )
+    renamed = {"a": "b", "b": "a"}
+    with pytest.raises(ApplyError, match=r"have exchanged their names. To go on, do the same in"):
+        apply(target, untold_change(kind, ID, A, B, renamed=renamed))
+    apply(target, untold_change("", ID, A, B, renamed=renamed), row(1, a="y", b="x"))
+    assert target.table() == [(1, "y", "x")]
+
+
+def test_rows_that_a_statement_has_changed_stop_a_sink(target: Target) -> None:
+    target.execute(PLAIN, "INSERT INTO t VALUES (1, 'x')")
+    told = untold_change("values", ID, A, retyped=["a"], statement="ALTER TABLE t MODIFY a INT")
+    for settings in ({"create": True}, {"create": False}, {"evolve": False}):
+        with pytest.raises(ApplyError, match=r"by a statement \(ALTER TABLE t MODIFY a INT\)"):
+            apply(target, told, **settings)
+    assert target.table() == [(1, "x")]
+
+
+def test_a_renamed_column_stops_a_sink_whose_target_has_both_names(target: Target) -> None:
+    target.execute(
+        "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a VARCHAR(20), b VARCHAR(20))",
+        "INSERT INTO t VALUES (1, 'x', NULL)",
+    )
+    told = untold_change("names", ID, B, renamed={"a": "b"})
+    with pytest.raises(ApplyError, match=r"'a' of the table 't' 'b' now, and the target has both"):
+        apply(target, told)
+    target.execute("UPDATE t SET b = a", "ALTER TABLE t DROP COLUMN a")
+    apply(target, told, row(2, b="y"))
+    assert target.table() == [(1, "x"), (2, "y")]
+
+
+def test_a_renamed_column_keeps_its_rows(target: Target) -> None:
+    target.execute(PLAIN, "INSERT INTO t VALUES (1, 'x')")
+    told = untold_change("names", ID, B, renamed={"a": "b"}, retyped=["b"])
+    for _ in range(2):
+        apply(target, told, row(2, b="y"), create=True)
+    assert target.table() == [(1, "x"), (2, "y")]

@@ -25,6 +25,7 @@ from stompkit.replication.sql.schema import (
     rename_columns,
 )
 from stompkit.replication.sql.tables import TargetTable
+from stompkit.replication.sql.unpublished import check_unpublished
 
 __all__ = ["TableEvolution"]
 
@@ -100,6 +101,9 @@ class TableEvolution:
             if not can_make or wanted is None or not self._catalog.is_free(connection, *wanted):
                 raise
             table = None
+        if table is not None:
+            statement = (change.after or {}).get("statement")
+            check_unpublished(table, change.name, changes_of(change), columns, statement)
         if table is not None and self._evolves:
             table = self._change_columns(connection, table, change, columns)
         if table is not None:
@@ -122,7 +126,8 @@ class TableEvolution:
         is_other = rename_columns(connection, table, changes.renamed)
         if is_other:
             table = self._looked_up(connection, change) or table
-        if self._creates:
+        # Rows that are not published again keep their columns.
+        if self._creates and not changes.untold:
             retyped = [column for column in columns if column.name in changes.retyped]
             is_other = replace_columns(connection, table, retyped) or is_other
         return self._looked_up(connection, change) if is_other else table

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from stompkit.replication.sql.unpublished import EXCHANGED, exchanged_names, rows_changed
 from stompkit.spark.documents import COLUMNS, document, identity_of, problem_of, values
 from stompkit.spark.states import (
     Admit,
@@ -33,7 +34,6 @@ from stompkit.spark.targets.planning.bulk import OpenTable, by_table, take
 from stompkit.spark.targets.planning.declared import told_changes, told_columns
 from stompkit.spark.targets.planning.reshape import (
     chosen_names,
-    exchanged_names,
     forget_columns,
     obsolete_columns,
     rename_columns,
@@ -251,8 +251,8 @@ class Collapse:
         if exchanged := exchanged_names(renamed):
             if changes.untold:
                 raise StateError(
-                    "columns have exchanged their names. To go on, do the same in the target, and"
-                    " set on-problem to dead-letter"
+                    f"{EXCHANGED}. To go on, do the same in the target, and set on-problem to"
+                    " dead-letter"
                 )
             # The columns that are there get the values of the others.
             renamed, retyped = {}, retyped | exchanged
@@ -267,13 +267,10 @@ class Collapse:
                 self.untold.add(source)
         self.schemas[source] = columns
         if changes.untold == "values":
-            statement = after.get("statement")
-            told = f" ({statement[:200]})" if isinstance(statement, str) else ""
             raise StateError(
-                f"rows that were there have become others by a statement{told}, and the source"
-                " takes no snapshots, so that they are not told again. To go on, copy the table by"
-                " other means, and set on-problem to dead-letter; or publish with --snapshot"
-                " initial, which copies such tables"
+                f"{rows_changed(after.get('statement'))}. To go on, copy the table by other means,"
+                " and set on-problem to dead-letter; or publish with --snapshot initial, which"
+                " copies such tables"
             )
 
     def _reshape(

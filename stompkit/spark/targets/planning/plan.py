@@ -19,6 +19,7 @@ from stompkit.replication.sql import (
     UnstorableValueError,
     shape_of,
 )
+from stompkit.replication.sql.unpublished import both_names
 from stompkit.spark.states import Document, Problem, State, Step
 from stompkit.spark.targets.base import NewColumn
 from stompkit.spark.targets.planning.fast_convert import quick
@@ -102,11 +103,7 @@ class Plan:
                 if there:
                     self.renamed.setdefault(source, {})[new] = there[0]
             elif is_untold and (left := [name for name in there if name not in set(told)]):
-                raise SchemaError(
-                    f"the source calls the column {left[0]!r} of the table"
-                    f" {'.'.join(filter(None, source))!r} {new!r} now, and the target has both."
-                    f" To go on, have {new!r} there the values of both, and drop {left[0]!r}"
-                )
+                raise SchemaError(both_names(".".join(filter(None, source)), left[0], new))
 
     def add(self, step: Step) -> None:
         """Plan a step; errors are added to ``problems``."""

@@ -12,7 +12,6 @@ from stompkit.spark.states import Choice, Document, Kind, State, StateError, Ste
 
 __all__ = [
     "chosen_names",
-    "exchanged_names",
     "forget_columns",
     "obsolete_columns",
     "rename_columns",
@@ -39,11 +38,6 @@ def chosen_names(
         return renamed
     chosen = choice.reduced({new: old for old, new in renamed.items()}, key_names)
     return {old: new for new, old in chosen.items()}
-
-
-def exchanged_names(renamed: Mapping[str, str]) -> set[str]:
-    """Return the new names that another column had, which is renamed as well."""
-    return {*renamed.keys()}.intersection(renamed.values())
 
 
 def obsolete_columns(

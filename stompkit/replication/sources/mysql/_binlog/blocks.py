@@ -46,6 +46,9 @@ class PacketReader:
                 begin = _HEADER
             self._at = end = begin + size
             part = self._block[begin:end]
+            if size > _BLOCK:
+                # Do not keep the bytes of a large packet twice.
+                self._block, self._at = self._block[end:], 0
             if size < _MAX and not parts:
                 return part
             parts.append(part)

@@ -98,14 +98,12 @@ audit: sbom
 	$(BIN)/python packaging/audit.py report/sbom.json
 
 $(VENV)/bin/python:
-	$(SAY) 'Making a Python environment in $(VENV)'
-	@if [ -z '$(PYTHON)' ]; then \
-		echo 'stompkit needs Python 3.11 or newer, and none was found.'; \
-		echo 'On Debian or Ubuntu: apt-get install python3 python3-venv'; \
-		echo 'Somewhere else:      make PYTHON=/path/to/python3 $(MAKECMDGOALS)'; exit 1; fi
+	@[ -n '$(PYTHON)' ] || { \
+		echo 'stompkit needs Python 3.11 or newer: install it (python3 and python3-venv on' \
+			'Debian), or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)'; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
-		echo '$(PYTHON) has no venv module.'; \
-		echo 'On Debian or Ubuntu: apt-get install python3-venv'; exit 1; }
+		echo '$(PYTHON) has no venv module: install it (python3-venv on Debian)'; exit 1; }
+	$(SAY) 'Making a Python environment in $(VENV)'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: setup.cfg | $(VENV)/bin/python

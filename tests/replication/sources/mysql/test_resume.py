@@ -424,12 +424,12 @@ def test_a_reader_that_is_killed_goes_on_and_numbers_are_the_same(
     for enough in (10, 25, 45, 60):
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
+            # What it has printed when it is killed is read, too: it does not come again.
             for line in process.stdout:
                 sequence, number = map(int, line.split())
                 assert seen.setdefault(sequence, number) == number
                 if len(seen) >= enough:
-                    break
-            process.kill()
+                    process.kill()
     assert seen == {number: number for number in range(1, 61)}
     checkpoint = FileOffsets(tmp_path / "offsets").load()
     assert checkpoint is not None

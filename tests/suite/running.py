@@ -26,6 +26,9 @@ _NO_TESTS: Final = 5
 _BACKGROUND: Final = ("nice", "-n", "5")
 #: Time in seconds that a part may take to end after SIGINT: it stops its servers first.
 _END_S: Final = 20.0
+#: Time in seconds after which a part is ended: several times that of the longest one, so that a
+#: part that hangs does not use up the time of CI.
+_LONGEST_S: Final = 2_400.0
 
 
 @dataclass
@@ -63,13 +66,14 @@ def _environment(part: Part) -> dict[str, str]:
 class Runner:
     """Runs parts in subprocesses; each one writes its output and its report into a folder."""
 
-    def __init__(self, folder: Path, slots: int) -> None:
+    def __init__(self, folder: Path, slots: int, *, limit_s: float = _LONGEST_S) -> None:
         """Run at most *slots* parts at a time, with their logs in *folder*.
 
-        Parts in the background do not count.
+        Parts in the background do not count. A part is ended after *limit_s* seconds.
         """
         self._folder = folder
         self._slots = slots
+        self._limit_s = limit_s
         self._lock = threading.Lock()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._is_stopped = False
@@ -108,12 +112,13 @@ class Runner:
         name = part.name.replace("/", "-").replace(" ", "-")
         log = self._folder / f"{name}.log"
         report = self._folder / f"{name}.xml"
-        report.unlink(missing_ok=True)
+        for each in (log, report):
+            each.unlink(missing_ok=True)
         command = [*part.command, *([f"--junit-xml={report}"] if part.has_tests else [])]
         if part.is_background:
             command = [*_BACKGROUND, *command]
         started = time.monotonic()
-        with log.open("wb") as output:
+        with log.open("ab") as output:
             with self._lock:
                 if self._is_stopped:
                     return Outcome(part, -signal.SIGTERM, 0.0, 0.0, log)
@@ -128,7 +133,10 @@ class Runner:
                     start_new_session=True,
                 )
                 self._running[part.name] = process
+            limit = threading.Timer(self._limit_s, _end_late, (process, log, self._limit_s))
+            limit.start()
             _, status, usage = os.wait4(process.pid, 0)
+            limit.cancel()
             process.returncode = os.waitstatus_to_exitcode(status)
         with self._lock:
             del self._running[part.name]
@@ -156,6 +164,16 @@ class Runner:
         while self.running and time.monotonic() < deadline:
             time.sleep(0.1)
         _signal(processes, signal.SIGKILL)
+
+
+def _end_late(process: subprocess.Popen[bytes], log: Path, limit_s: float) -> None:
+    """End a part that hangs, in spite of the timeouts of its tests."""
+    with log.open("ab") as output:
+        output.write(b"\nended after %g seconds, since a part must not take longer\n" % limit_s)
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(_END_S)
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _signal(processes: Iterable[subprocess.Popen[bytes]], number: int) -> None:

@@ -85,6 +85,14 @@ def test_each_part_of_the_matrix_has_its_turn() -> None:
     assert {each.name for turn in turns for each in turn} == {part.name for part in parts}
 
 
+def test_a_part_that_hangs_is_ended_and_says_so(tmp_path: Path) -> None:
+    part = Part("it", [sys.executable, "-c", "import time; time.sleep(1e6)"], 1, has_tests=False)
+    runner = Runner(tmp_path / "logs", 1, limit_s=0.5)
+    [outcome] = runner.run([part], lambda outcome: None, lambda: None)
+    assert outcome.status != 0
+    assert "ended after 0.5 seconds" in outcome.log.read_text(encoding="utf-8")
+
+
 def test_turns_take_the_same_time() -> None:
     parts = [Part(f"part {number}", [], number) for number in range(1, 30)]
     turns = [lanes.turn(parts, day, 40.0, 3) for day in range(4)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompkit.frames import Frame, FrameDecoder, Limits, RemoteProtocolError, encode
+from stompkit.frames import Frame, FrameDecoder, Limits, RemoteProtocolError, Role, Session, encode
 from tests.frames.helpers import RELAXED
 
 #: Sizes around those at which the decoder keeps a chunk as it is.
@@ -50,6 +50,20 @@ def test_any_chunks_of_large_bodies_give_the_same(bodies: list[int], chunks: lis
     assert got == sent
     assert decoder.pending_bytes == 0
     decoder.eof()
+
+
+def test_the_rest_of_a_frame_of_known_length_is_known() -> None:
+    session = Session(Role.SERVER, 0.0)
+    session.receive(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0", 0.0)
+    session.accept({}, 0.0)
+    assert session.missing_bytes == 0
+    assert session.receive(b"SEND\ndestination:/queue/a\n", 0.0) == []
+    assert session.missing_bytes == 0
+    assert session.receive(b"content-length:10\n\nabc", 0.0) == []
+    assert session.missing_bytes == 8
+    [frame] = session.receive(b"defghij\0", 0.0)
+    assert frame.body == b"abcdefghij"
+    assert session.missing_bytes == 0
 
 
 @RELAXED

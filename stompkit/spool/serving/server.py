@@ -67,10 +67,10 @@ def spool_server(
         reactor: Any = thread.reactor
         site = site_of(path, tokens, reactor)
 
+        factory = site if context is None else _encrypted(site, context, reactor)
+
         def listen() -> Any:
-            if context is None:
-                return reactor.listenTCP(address.port, site, interface=address.host)
-            return reactor.listenSSL(address.port, site, context, interface=address.host)
+            return reactor.listenTCP(address.port, factory, interface=address.host)
 
         try:
             port: Any = thread.call(listen).result(_START_S)
@@ -85,6 +85,16 @@ def spool_server(
             thread.start(site.close)
     finally:
         thread.stop()
+
+
+def _encrypted(site: LimitedSite, context: Any, reactor: Any) -> Any:
+    """Return a factory of TLS connections whose small writes are sent by this reactor.
+
+    Those of ``listenSSL`` wait for the reactor of the process, which may not run.
+    """
+    from twisted.protocols.tls import TLSMemoryBIOFactory
+
+    return TLSMemoryBIOFactory(context, False, site, clock=reactor)
 
 
 def site_of(folder: Path, tokens: Tokens, reactor: Any) -> LimitedSite:

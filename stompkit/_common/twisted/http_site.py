@@ -66,6 +66,9 @@ class _Request(Request):
         channel = cast("_Channel", self.channel)
         if octets > channel.site.max_body_bytes:
             channel.refuse(channel.site.refusal)
+            # A file, if the body is large or of unknown length.
+            if self.content is not None:
+                self.content.close()
         return not channel.is_over
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import pytest
 from twisted.internet.address import IPv4Address
@@ -17,24 +17,12 @@ from stompkit.spool.serving.server import MOST_CONNECTIONS, site_of
 from stompkit.spool.serving.tokens import Tokens
 from stompkit.spool.serving.wire import MOST_BODY
 from stompkit.testing.memory import MemoryBroker, MemoryTransport
+from tests.server.admin.asking import Answer
 from tests.spool.made import fill
 from tests.spool.serving.servers import TOKEN, token_file
 
 _PEER: Final = IPv4Address("TCP", "10.0.0.7", 40_000)
 _HEAD: Final = re.compile(rb"HTTP/1\.1 (\d+) .*?\r\n(.*?)\r\n\r\n", re.DOTALL)
-
-
-class Answer(NamedTuple):
-    """An answer of the server."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        """The decoded body."""
-        return json.loads(self.body)
 
 
 class Server:

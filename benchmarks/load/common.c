@@ -152,6 +152,10 @@ bool receive(struct connection *connection)
     ssize_t got = recv(connection->fd, to, READ_OCTETS, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
+    if (got == 0 && connection->may_end) {
+        connection->answered = true;
+        return false;
+    }
     if (got <= 0)
         wrong("the broker has closed the connection of %s %d%s%s",
               connection->is_producer ? "producer" : "consumer", connection->number,

@@ -76,6 +76,7 @@ struct connection {
     bool is_producer;
     bool waits;              /* for room in the socket */
     bool answered;           /* what was waited for has come */
+    bool may_end;            /* the end of the connection is an answer, too */
     struct buffer in, out;
     uint64_t asked, answers; /* counted by protocols whose answers come in order */
 };
@@ -86,7 +87,7 @@ void dial(struct connection *connection);
 bool flush(struct connection *connection);
 /* How many writes have been made to all connections. */
 uint64_t writes(void);
-/* Reads what is there; false: nothing was. The end of the connection is wrong. */
+/* Reads what is there; false: nothing was. The end of the connection is wrong, unless it may end. */
 bool receive(struct connection *connection);
 
 /* Times in ns, in classes whose width is at most 1/32 of them. */

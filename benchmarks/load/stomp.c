@@ -232,9 +232,11 @@ static struct template make(int producer)
     return made;
 }
 
-/* Once the RECEIPT is there, the broker has taken everything. */
+/* Once the RECEIPT is there, the broker has taken everything. Consumers have everything by now:
+ * Artemis closes their connections without a RECEIPT, if DISCONNECT follows a delivery closely. */
 static void close_session(struct connection *connection)
 {
+    connection->may_end = !connection->is_producer;
     append(&connection->out, "DISCONNECT\nreceipt:done\n");
     end_frame(connection);
     await(&stomp, connection);

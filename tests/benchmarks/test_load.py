@@ -346,6 +346,21 @@ class ConfirmsNothing(Fault):
         yield frame
 
 
+class Leaves(Fault):
+    """Closes the connection at DISCONNECT without its RECEIPT, as Artemis can do."""
+
+    is_leaving = False
+
+    def from_client(self, frame: Raw) -> Iterable[Raw]:
+        """Notice DISCONNECT."""
+        self.is_leaving = frame.command == b"DISCONNECT"
+        yield frame
+
+    def from_server(self, frame: Raw) -> Iterable[Raw]:
+        """Return nothing after DISCONNECT."""
+        return [] if self.is_leaving else [frame]
+
+
 class Refuses(Fault):
     """Answers ERROR."""
 
@@ -444,6 +459,19 @@ def test_a_broker_that_does_not_answer_is_told() -> None:
 def test_a_broker_that_closes_is_told() -> None:
     with ScriptedServer(connected) as server, pytest.raises(GeneratorError, match="has closed"):
         load(server.port)
+
+
+def test_a_consumer_that_has_all_may_leave_without_a_receipt(broker: RunningBroker) -> None:
+    queue = f"/queue/leaving-{next(numbers)}"
+    load(broker.port, "--phase", "fill", "--destination", queue)
+    with ScriptedServer(behind(Leaves, broker.host, broker.port)) as server:
+        report = load(server.port, "--phase", "drain", "--destination", queue)
+    assert report["deliveries"] == MESSAGES
+
+
+def test_a_producer_needs_the_receipt_of_its_disconnect(broker: RunningBroker) -> None:
+    message = message_of(broker, Leaves, "--phase", "fill")
+    assert "the broker has closed the connection of producer 0" in message
 
 
 def test_nobody_who_listens_is_told(unused_port: int) -> None:

@@ -173,11 +173,17 @@ class ColumnChanges:
 
 
 def changes_of(change: RowChange) -> ColumnChanges:
-    """Return the renamed and retyped columns; raises :class:`SchemaError` if invalid."""
+    """Return the renamed and retyped columns; raises :class:`SchemaError` if invalid.
+
+    A source that reads its log late can report the columns of today beside an earlier statement. A
+    column that has its old name again by then is not renamed: the changes of rows use this name.
+    """
     reported = change.after or {}
+    current = {column.name for column in columns_of(change)}
     try:
+        renamed = msgspec.convert(reported.get("renamed") or {}, dict[str, str])
         return ColumnChanges(
-            msgspec.convert(reported.get("renamed") or {}, dict[str, str]),
+            {old: new for old, new in renamed.items() if new in current or old not in current},
             frozenset(msgspec.convert(reported.get("retyped") or [], list[str])),
             msgspec.convert(reported.get("untold") or "", Literal["", "names", "values"]),
         )

@@ -12,7 +12,14 @@ from typing import Final
 from stompkit.replication.sql.schema import ColumnChanges, SchemaError, SourceColumn
 from stompkit.replication.sql.tables import TargetTable
 
-__all__ = ["EXCHANGED", "both_names", "check_unpublished", "exchanged_names", "rows_changed"]
+__all__ = [
+    "EXCHANGED",
+    "both_names",
+    "check_unpublished",
+    "exchanged_names",
+    "rows_changed",
+    "without_exchanged",
+]
 
 EXCHANGED: Final = "columns have exchanged their names"
 _LEAVE_OUT: Final = (
@@ -24,6 +31,12 @@ _LEAVE_OUT: Final = (
 def exchanged_names(renamed: Mapping[str, str]) -> set[str]:
     """Return the new names that another column had, which is renamed as well."""
     return {*renamed.keys()}.intersection(renamed.values())
+
+
+def without_exchanged(renamed: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns whose new name, and old name, no other renamed column has or had."""
+    exchanged = exchanged_names(renamed)
+    return {old: new for old, new in renamed.items() if exchanged.isdisjoint((old, new))}
 
 
 def rows_changed(statement: object) -> str:

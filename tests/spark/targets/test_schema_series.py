@@ -32,7 +32,7 @@ from tests.replication.sources.mysql.reading import Reading, received
 from tests.replication.sources.postgres.conftest import database as postgres_database
 from tests.replication.sources.postgres.conftest import database_name
 from tests.replication.sources.postgres.postgres_made import Database as PostgresDatabase
-from tests.servers import mariadb, postgresql
+from tests.servers import MariaDb, SqlServer, mariadb, postgresql
 from tests.spark.change_rows import changes_of
 from tests.spark.targets.schema_series import Series
 from tests.spark.targets.test_file_targets import Place
@@ -211,3 +211,15 @@ def test_any_changes_at_postgresql_are_followed_or_stop_a_pipeline(
 ) -> None:
     published = published_by_postgres(postgres_database, random, snapshot)
     check_all(random, published, is_again=snapshot == "initial")
+
+
+@pytest.mark.matrix
+@examples(20)
+@given(random=st.randoms(use_true_random=False))
+def test_any_changes_are_followed_in_databases_of_servers(
+    mysql_database: MysqlDatabase, mariadb: MariaDb, postgresql: SqlServer, random: Random
+) -> None:
+    published = published_by_mysql(mysql_database, random, "initial")
+    for server in (mariadb, postgresql):
+        url = server.url(server.new_database())
+        check_database(random, published, url, url.partition(":")[0], is_again=False)

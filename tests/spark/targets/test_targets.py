@@ -649,6 +649,42 @@ def test_columns_that_exchange_their_names_get_the_values_of_each_other(
     assert target.table() == [(1, "1", 2)]
 
 
+def test_a_key_is_renamed_beside_columns_that_exchange_their_names(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'x', 1)")
+    after = change("write", {"no": 1}, "t", after={"no": 1, "a": "1", "b": 2})
+    rows = rows_of(update(1, a="y"), renames(id="no", a="b", b="a"), change("truncate", {}), after)
+    pipeline().run(rows, tasks=2)
+    assert picked(target, "no, a, b") == [(1, "1", 2)]
+
+
+def test_a_name_that_a_column_has_again_is_no_new_name(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    """The log was read after both statements, and its columns are those of today."""
+    target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'x', 1)")
+    told = schema_change(
+        {"name": "id", "type": "int", "key": True},
+        {"name": "a", "type": "text"},
+        {"name": "b", "type": "int"},
+    )
+    there = msgspec.structs.replace(told, after={**(told.after or {}), "renamed": {"id": "no"}})
+    back = msgspec.structs.replace(told, after={**(told.after or {}), "renamed": {"no": "id"}})
+    rows = rows_of(there, update(1, b=2), back, write(2, a="z", b=3))
+    made = pipeline()
+    made.run(rows[:2])
+    made.run(rows[2:])
+    assert target.table() == [(1, "x", 2), (2, "z", 3)]
+
+
+def test_a_table_with_two_keys_is_not_created(target: Target, pipeline: MakePipeline) -> None:
+    told = schema_change({"name": "no", "type": "int", "key": True}, {"name": "a", "type": "text"})
+    with pytest.raises(SchemaError, match=r"'t' is no by its schema, .* has id\. To go on"):
+        pipeline(create=True).run(rows_of(write(1, a="x"), told))
+    assert not inspect(target.engine).has_table("t")
+
+
 def test_a_name_that_may_not_be_changed_stops_with_the_statement(
     target: Target, pipeline: MakePipeline
 ) -> None:

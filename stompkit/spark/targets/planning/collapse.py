@@ -15,7 +15,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from stompkit.replication.sql.unpublished import EXCHANGED, exchanged_names, rows_changed
+from stompkit.replication.sql.unpublished import (
+    EXCHANGED,
+    exchanged_names,
+    rows_changed,
+    without_exchanged,
+)
 from stompkit.spark.documents import COLUMNS, document, identity_of, problem_of, values
 from stompkit.spark.states import (
     Admit,
@@ -255,7 +260,7 @@ class Collapse:
                     " dead-letter"
                 )
             # The columns that are there get the values of the others.
-            renamed, retyped = {}, retyped | exchanged
+            renamed, retyped = without_exchanged(renamed), retyped | exchanged
         self._reshape(table, changes.renamed, renamed, retyped)
         again = {renamed.get(name, name) for name in self.retyped.get(source, ())} | retyped
         if again:

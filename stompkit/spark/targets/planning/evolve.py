@@ -133,6 +133,7 @@ def evolve(
                     f"the table {name!r} cannot be made: its changes tell no key."
                     " To go on, make it in the target"
                 )
+            _check_key(name, columns.values())
             make_table(connection, *wanted, new)
             continue
         new = [column for column in new if table.column(column.name) is None]
@@ -152,6 +153,19 @@ def evolve(
                 " or open the target with evolve=True, or name them in `except_column_list`"
             )
         make_columns(connection, table, new)
+
+
+def _check_key(name: str, columns: Iterable[NewColumn]) -> None:
+    """Raise SchemaError if changes of rows use another key than the source reports."""
+    key = [each for each in columns if each.key]
+    reported = [each.name for each in key if each.is_told]
+    other = [each.name for each in key if not each.is_told]
+    if reported and other:
+        raise SchemaError(
+            f"the key of the table {name!r} is {', '.join(reported)} by its schema, and the key of"
+            f" earlier changes has {', '.join(other)}. To go on, make the table in the target, and"
+            " name its key in `keys`; or have the source copy its tables again, and apply that"
+        )
 
 
 def _rename(

@@ -34,6 +34,9 @@ BELOW = {
     "bridge": {"_common", "frames", "client", "spool"},
     "spark": {"_common", "frames", "client", "spool", "replication"},
     "testing": {"_common", "frames"},
+    # The in-memory broker, and the code of launched processes, are brokers themselves.
+    "testing/memory": {"_common", "frames", "testing", "server"},
+    "testing/server": {"_common", "frames", "testing", "server"},
     "conformance": {"_common", "frames", "testing"},
     "_commands": {
         "_common",
@@ -51,11 +54,8 @@ BELOW = {
 }
 #: The module that an import of any part of the package runs first; it imports nothing itself.
 GROUND = "_pure"
-#: Parts of the test harness that use the broker itself, by the beginning of their paths: the
-#: in-memory broker, and the code that runs in launched processes.
-EXCEPTIONS = {"testing/memory/": {"server"}, "testing/server/": {"server"}}
 #: Modules imported where Twisted already runs; pytest imports all others.
-ON_TWISTED = (*EXCEPTIONS, "testing/twisted.py")
+ON_TWISTED = ("testing/memory/", "testing/server/", "testing/twisted.py")
 #: Modules that read the names of quirks, in a function and only if quirks are given. This imports
 #: Twisted, but makes no reactor.
 ONLY_WHERE_GIVEN = {"testing/_settings.py": "stompkit.testing.server.quirks"}
@@ -112,10 +112,12 @@ MOST_LINES = 400
 MOST_MODULES = 20
 
 MODULES = sorted(
-    path.relative_to(PACKAGE).as_posix()
-    for layer in BELOW
-    for path in (PACKAGE / layer).rglob("*.py")
-    if "cases" not in path.parts
+    {
+        path.relative_to(PACKAGE).as_posix()
+        for layer in BELOW
+        for path in (PACKAGE / layer).rglob("*.py")
+        if "cases" not in path.parts
+    }
 )
 
 
@@ -184,10 +186,9 @@ def modules(folder: str) -> Iterator[tuple[str, Facts]]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_imports_point_downwards(folder: str) -> None:
-    own = folder.partition("/")[0]
+    own = max((layer for layer in BELOW if f"{folder}/".startswith(f"{layer}/")), key=len)
+    allowed = BELOW[own] | {own, GROUND}
     for module, found in modules(folder):
-        more = (layers for path, layers in EXCEPTIONS.items() if module.startswith(path))
-        allowed = BELOW[own].union({own, GROUND}, *more)
         for name in found.imports:
             if name.startswith("stompkit."):
                 layer = name.split(".")[1]
@@ -302,7 +303,7 @@ def test_what_pytest_imports_of_the_harness_needs_no_twisted() -> None:
                 assert not name.startswith("stompkit.testing.server"), f"{module} imports {name}"
 
 
-@pytest.mark.parametrize("layer", [layer for layer in BELOW if not layer.startswith("_")])
+@pytest.mark.parametrize("layer", [each for each in BELOW if each[0] != "_" and "/" not in each])
 def test_public_names_are_listed(layer: str) -> None:
     tree = ast.parse((PACKAGE / layer / "__init__.py").read_text(encoding="utf-8"))
     assigned = [

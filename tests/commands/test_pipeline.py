@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 
 from stompkit._commands.pipeline.command import main
 from stompkit.spool import SpoolWriter
+from tests.spool.made import record
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -204,3 +205,12 @@ def test_the_status_of_what_has_never_run_is_told(run: Run, file: Path, tmp_path
     ]
     # Nothing was changed.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["shop.toml", "spool"]
+
+
+def test_messages_that_a_job_has_not_applied_are_its_lag(
+    run: Run, file: Path, tmp_path: Path
+) -> None:
+    with SpoolWriter(tmp_path / "spool", partitions=2) as writer:
+        writer.append([record(each) for each in range(3)])
+    output = run("status", file)[1]
+    assert output.count("not running on this machine, lag 3 messages") == 2

@@ -347,10 +347,17 @@ async def test_a_version_that_is_too_old_is_explained(tmp_path: Path) -> None:
     assert "no version of TLS in common" in str(diagnose_tls_failure(reason))
 
 
+@pytest.mark.parametrize(
+    "ciphers",
+    [
+        pytest.param("kRSA+AES", id="without forward secrecy"),
+        pytest.param("ECDHE-ECDSA-AES256-SHA384", id="without authenticated encryption"),
+    ],
+)
 @in_reactor
-async def test_ciphers_without_forward_secrecy_are_refused_and_explained(tmp_path: Path) -> None:
+async def test_weak_ciphers_are_refused_and_explained(ciphers: str, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    client = over_tls(authority.file, ciphers="kRSA+AES", maximum_version=ssl.TLSVersion.TLSv1_2)
+    client = over_tls(authority.file, ciphers=ciphers, maximum_version=ssl.TLSVersion.TLSv1_2)
     _, reason, _ = await Listening(described(authority)).meet(client)
     assert "no cipher in common" in str(diagnose_tls_failure(reason))
 

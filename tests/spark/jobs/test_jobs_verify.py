@@ -402,6 +402,17 @@ def test_the_command_lists_what_differs(shop: Shop, capsys: pytest.CaptureFixtur
     assert "the source has no such table" in capsys.readouterr().out
 
 
+def test_one_of_two_tables_that_differs_is_enough(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(shop, 3)
+    shop.everywhere("CREATE TABLE notes (id INT PRIMARY KEY)")
+    change(shop.target, "DELETE FROM orders WHERE id = 1")
+    assert main(["run", "verify", "--config", str(shop.file), "--settle", "0s"]) == 1
+    verdicts = [line.split()[0::3] for line in capsys.readouterr().out.splitlines()[1:3]]
+    assert verdicts == [["notes", "equal"], ["orders", "1"]]
+
+
 def test_many_differences_are_cut_off(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stompkit.spark.jobs.verify._MOST", 10)
     filled(shop, 50)

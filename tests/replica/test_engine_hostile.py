@@ -191,9 +191,16 @@ def test_a_changeset_that_no_replica_makes_is_refused(octets: bytes) -> None:
     assert status.held == 0
 
 
-def test_a_good_changeset_beside_a_bad_one_is_applied() -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(b"bad", id="unreadable"),
+        pytest.param(changeset(origin="Y~00000001", revision={"trunk": "B"}), id="refused"),
+    ],
+)
+def test_a_good_changeset_beside_a_bad_one_is_applied(bad: bytes) -> None:
     target = Target()
-    target.hear("changes", {}, [b"bad", changeset(changes=(ROW,)), b" {}"])
+    target.hear("changes", {}, [bad, changeset(changes=(ROW,)), bad])
     assert target.engine.status().vector["Z~00000001"] == 1
 
 

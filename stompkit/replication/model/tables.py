@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from stompkit._common.spelling import closest
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.values import Value, to_json
 
@@ -54,7 +55,8 @@ class Tables:
         unique. Raises ``ValueError`` for an invalid pattern or mask, and for a single string in
         place of several.
         """
-        self._include = _patterns("include", include)
+        self._names = _listed("include", include)
+        self._include = _patterns("include", self._names)
         self._exclude = _patterns("exclude", exclude)
         rules = [(pattern, "drop") for pattern in _listed("columns_exclude", columns_exclude)]
         self._rules = [
@@ -82,6 +84,19 @@ class Tables:
             wanted = wanted and not _matches(self._exclude, schema, table)
             self._wanted[name] = wanted
         return wanted
+
+    def unmatched(self, tables: Iterable[tuple[str, str]]) -> list[str]:
+        """Return a warning for each included pattern that matches no table of ``tables``.
+
+        ``tables`` are pairs of schema and table. Such a table may be created later, so this is not
+        an error.
+        """
+        names = list(tables)
+        return [
+            f"no table matches the pattern {pattern!r} of --tables{_meant(pattern, names)}"
+            for pattern, compiled in zip(self._names, self._include, strict=True)
+            if not any(_matches([compiled], *name) for name in names)
+        ]
 
     def shape(self, change: RowChange) -> RowChange:
         """Return the change without excluded columns, and with masked values.
@@ -182,6 +197,13 @@ def _column_pattern(pattern: str) -> Pattern[str]:
 def _matches(patterns: list[tuple[Pattern[str], bool]], schema: str, table: str) -> bool:
     full = f"{schema}.{table}"
     return any(pattern.match(full if with_schema else table) for pattern, with_schema in patterns)
+
+
+def _meant(pattern: str, names: Iterable[tuple[str, str]]) -> str:
+    """Return the name of a table that is similar to the pattern, for a message."""
+    known = {f"{schema}.{table}" if "." in pattern else table for schema, table in names}
+    meant = closest(pattern, sorted(known))
+    return "" if meant is None else f"; did you mean {meant}?"
 
 
 # Masks.

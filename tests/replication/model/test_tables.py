@@ -41,6 +41,24 @@ def test_a_table_is_selected_by_patterns(
     assert tables.wants("shop", "users") is wanted, "what was asked before"
 
 
+@pytest.mark.parametrize(
+    ("include", "expected"),
+    [
+        ([], []),
+        (["users", "shop.*"], []),
+        (["user"], ["no table matches the pattern 'user' of --tables; did you mean users?"]),
+        (
+            ["users", "shop.order"],
+            ["no table matches the pattern 'shop.order' of --tables; did you mean shop.orders?"],
+        ),
+        (["zzz*"], ["no table matches the pattern 'zzz*' of --tables"]),
+    ],
+)
+def test_each_pattern_without_a_table_is_reported(include: list[str], expected: list[str]) -> None:
+    tables = Tables(include, ["users"])
+    assert tables.unmatched([("shop", "users"), ("shop", "orders")]) == expected
+
+
 def test_one_text_in_place_of_a_list_is_refused() -> None:
     with pytest.raises(ValueError, match="one text"):
         Tables("users")

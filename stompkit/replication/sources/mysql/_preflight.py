@@ -14,7 +14,7 @@ from stompkit.replication.sources.mysql._binlog.charsets import unreadable
 from stompkit.replication.sources.mysql._binlog.payloads import CAN_READ, HOW_TO_READ
 from stompkit.replication.sources.mysql._server import Server, text_of
 
-__all__ = ["SYSTEM_SCHEMAS", "Findings", "examine", "missing_tables"]
+__all__ = ["SYSTEM_SCHEMAS", "Findings", "examine", "missing_tables", "table_names"]
 
 #: The server's internal schemas, which are never replicated.
 SYSTEM_SCHEMAS: Final = ("information_schema", "mysql", "performance_schema", "sys")
@@ -224,6 +224,13 @@ def _names(connection: Connection[Any], query: str, wants: Callable[[str, str], 
     return ", ".join(f"{schema}.{table}" for schema, table in rows if wants(schema, table))
 
 
+def table_names(connection: Connection[Any]) -> list[tuple[str, str]]:
+    """Return the databases and names of all tables that the user may see."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT TABLE_SCHEMA, TABLE_NAME FROM INFORMATION_SCHEMA.TABLES")
+        return [(text_of(row[0]), text_of(row[1])) for row in cursor.fetchall()]
+
+
 def missing_tables(
     connection: Connection[Any],
     *,
@@ -239,8 +246,6 @@ def missing_tables(
             return [f"there is no database {needs_database} that the user may see"]
         if not needs_tables:
             return []
-        cursor.execute("SELECT TABLE_SCHEMA, TABLE_NAME FROM INFORMATION_SCHEMA.TABLES")
-        names = [(text_of(row[0]), text_of(row[1])) for row in cursor.fetchall()]
-    if any(wants(*name) for name in names):
+    if any(wants(*name) for name in table_names(connection)):
         return []
     return ["no table is there that is wanted, or the user may see none: look at --tables"]

@@ -33,6 +33,7 @@ from stompkit.replication.sources.mysql._preflight import (
     Findings,
     examine,
     missing_tables,
+    table_names,
 )
 from stompkit.replication.sources.mysql._reader import DisconnectedError, problem_of
 from stompkit.replication.sources.mysql._reading import LogReading, random_server_id
@@ -382,6 +383,8 @@ class MysqlPublisher:
             server_id=self._server_id,
             with_snapshot=self._snapshot != "never",
         )
+        unmatched = self._tables.unmatched(table_names(connection))
+        found = replace(found, warnings=(*found.warnings, *unmatched))
         if self._publication.position:
             return found
         missing = missing_tables(

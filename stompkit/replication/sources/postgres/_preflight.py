@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from psycopg.sql import SQL, Composable, Identifier
 
+from stompkit.replication.model.tables import Tables
 from stompkit.replication.sources.postgres._catalogue import (
     CatalogueTable,
     read_tables,
@@ -30,6 +31,7 @@ __all__ = [
     "check_version",
     "make_publication",
     "warn_of_generated",
+    "warn_of_patterns",
 ]
 
 _log: Final = logging.getLogger(__name__)
@@ -94,13 +96,15 @@ def check_server(
     slot: Slot | None,
     publication: str,
     wants: _Wants,
+    selection: Tables,
     with_rows: bool,
     has_begun: bool,
 ) -> None:
     """Raise :class:`PreflightError` if the server cannot or must not do what is requested.
 
     ``slot`` is the existing slot. ``with_rows``: there will be a snapshot. ``has_begun``: there is
-    a checkpoint; new tables with unreadable names are then omitted.
+    a checkpoint; new tables with unreadable names are then omitted. Patterns of ``selection`` that
+    match no table are logged.
     """
     check_version(connection)
     check_names(connection, publication if has_begun else None)
@@ -118,6 +122,7 @@ def check_server(
             server.database,
         )
     tables = list(read_tables(connection).values())
+    warn_of_patterns(selection, tables)
     wanted = [table for table in tables if wants(table.schema, table.name)]
     row = connection.execute(_PUBLICATION, [publication]).fetchone()
     if row is None:
@@ -234,6 +239,12 @@ def _tell_missing(publication: str, left_out: list[CatalogueTable]) -> None:
             publication,
             ", ".join(names),
         )
+
+
+def warn_of_patterns(selection: Tables, tables: Iterable[CatalogueTable]) -> None:
+    """Warn about patterns that match no table of the database."""
+    for warning in selection.unmatched((table.schema, table.name) for table in tables):
+        _log.warning("%s", warning)
 
 
 def warn_of_generated(wanted: Iterable[CatalogueTable]) -> None:

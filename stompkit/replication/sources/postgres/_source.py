@@ -35,6 +35,7 @@ from stompkit.replication.sources.postgres._preflight import (
     check_version,
     make_publication,
     warn_of_generated,
+    warn_of_patterns,
 )
 from stompkit.replication.sources.postgres._slot import (
     NewSlot,
@@ -285,6 +286,7 @@ class PostgresPublisher:
                 check_version(connection)
                 check_names(connection)
                 tables = read_tables(connection).values()
+                warn_of_patterns(self._publication.tables, tables)
                 warn_of_generated(each for each in tables if self._wants(each.schema, each.name))
                 self._has_begun = True
                 return self._copier.run(connection, "")
@@ -294,6 +296,7 @@ class PostgresPublisher:
                 slot=slot,
                 publication=self._publication_name,
                 wants=self._wants,
+                selection=self._publication.tables,
                 with_rows=self._snapshot_mode == "initial" and not self._publication.position,
                 has_begun=bool(self._publication.position),
             )

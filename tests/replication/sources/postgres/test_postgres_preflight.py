@@ -131,6 +131,16 @@ def test_publication_for_inserts_only_needs_no_identity(database: Database) -> N
     assert (change.key, change.after) == ({}, {"v": 1})
 
 
+@pytest.mark.parametrize("snapshot", ["never", "only"])
+def test_pattern_of_tables_without_a_table_is_reported(
+    database: Database, caplog: pytest.LogCaptureFixture, snapshot: str
+) -> None:
+    database.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    database.read(Tables(["orders", "order"]), snapshot=snapshot)
+    assert "no table matches the pattern 'order' of --tables; did you mean orders?" in caplog.text
+    assert "pattern 'orders'" not in caplog.text
+
+
 def test_wanted_tables_that_the_publication_leaves_out_are_named(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

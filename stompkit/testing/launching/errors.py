@@ -41,7 +41,7 @@ class Attempt:
     command: Sequence[str] = ()
     """The command that was run; empty when nothing was run."""
     log_path: Path | None = None
-    """The file with the output of the process."""
+    """The file with the output of the process; ``None`` if ``problem`` already says it all."""
     log: str = ""
     """Contents of that file."""
     is_log_kept: bool = False

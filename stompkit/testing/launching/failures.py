@@ -102,9 +102,14 @@ def not_ready(
     else:
         problem = f"ended after {waited_s:.1f} s with {describe_exit(status)}"
         if status == os.EX_USAGE:
-            # The first line of twist; otherwise only the end of its help would be shown.
-            said = (line for line in log.splitlines() if line.startswith("Error: "))
-            problem += f" ({next(said, 'wrong usage')})"
+            said = next((line for line in log.splitlines() if line.startswith("Error: ")), "")
+            problem += f" ({said or 'wrong usage'})"
+            if said:
+                # The line of twist is the reason. The rest of the log is its help.
+                remedies = [*_remedies_of(config.arguments)]
+                return BrokerStartError(
+                    Attempt(config.name, problem, process.command, log=log, remedies=remedies)
+                )
         remedies = ["run the command by hand, in the directory of its log"]
     return BrokerStartError(
         Attempt(

@@ -602,5 +602,13 @@ def test_quirks_that_there_are_not_are_told(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     require("stompkit")
-    with pytest.raises(BrokerStartError, match=r"64 \(Error: --quirk: 'nonsense' is neither"):
+    with pytest.raises(BrokerStartError, match=r"64 \(Error: --quirk: 'nonsense' is neither") as e:
         launch(LaunchConfig(quirks="nonsense"))
+    # The help of the broker is in its log, and is not shown.
+    assert "--heart-beat" in e.value.attempt.log
+    assert "--heart-beat" not in str(e.value)
+    assert "what to try" not in str(e.value)
+    with pytest.raises(
+        BrokerStartError, match=r"leave out the arguments that were added: --nosuch"
+    ):
+        launch(LaunchConfig(arguments=("--nosuch",)))

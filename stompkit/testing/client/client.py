@@ -10,7 +10,7 @@ from stompkit.frames import Frame
 from stompkit.testing.client.errors import (
     UnexpectedMessageError,
 )
-from stompkit.testing.client.session import ClientSession
+from stompkit.testing.client.session import ClientSession, seconds
 from stompkit.testing.client.stream import ClientStream
 
 __all__ = ["StompClient"]
@@ -177,19 +177,22 @@ class StompClient(ClientSession):
 
     # Answers.
 
-    def receive(self, timeout_s: float | None = None) -> Frame:
-        """Return the next MESSAGE.
+    def receive(self, timeout_s: float | None = None, *, timeout: float | None = None) -> Frame:
+        """Return the next MESSAGE; ``timeout`` is another name for ``timeout_s``.
 
         Raises :class:`BrokerSaidError` if an ERROR comes first. Raises
         :class:`NothingReceivedError` or
         :class:`ConnectionLostError` if nothing comes.
         """
-        return self._stream.wait(_is_message, "MESSAGE", timeout_s)
+        return self._stream.wait(_is_message, "MESSAGE", seconds(timeout_s, timeout))
 
-    def receive_many(self, number: int, timeout_s: float | None = None) -> list[Frame]:
+    def receive_many(
+        self, number: int, timeout_s: float | None = None, *, timeout: float | None = None
+    ) -> list[Frame]:
         """Return the next *number* MESSAGE frames, each within the timeout, as :meth:`receive`."""
+        limit_s = seconds(timeout_s, timeout)
         return [
-            self._stream.wait(_is_message, f"MESSAGE {n} of {number}", timeout_s)
+            self._stream.wait(_is_message, f"MESSAGE {n} of {number}", limit_s)
             for n in range(1, number + 1)
         ]
 

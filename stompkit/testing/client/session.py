@@ -21,7 +21,7 @@ from stompkit.frames import (
 from stompkit.testing.client.errors import ClientFailureError, RefusedError
 from stompkit.testing.client.stream import ClientStream
 
-__all__ = ["ClientSession"]
+__all__ = ["ClientSession", "seconds"]
 
 _NO_BEATS: Final = "0,0"
 
@@ -166,17 +166,22 @@ class ClientSession:
         octets = encode(frame, self.version, tolerance=Tolerance.LENIENT)
         self._stream.send(octets, frame)
 
-    def next_frame(self, timeout_s: float | None = None) -> Frame:
+    def next_frame(self, timeout_s: float | None = None, *, timeout: float | None = None) -> Frame:
         """Return the next frame that was not taken yet, whatever its command.
+
+        ``timeout`` is another name for ``timeout_s``.
 
         Raises :class:`NothingReceivedError` or :class:`ConnectionLost` if there is none.
         """
-        return self._stream.wait(lambda frame: True, "frame", timeout_s)
+        return self._stream.wait(lambda frame: True, "frame", seconds(timeout_s, timeout))
 
-    def wait_for_beat(self, timeout_s: float | None = None) -> None:
+    def wait_for_beat(
+        self, timeout_s: float | None = None, *, timeout: float | None = None
+    ) -> None:
         """Wait for a heart-beat of the broker; raises as :meth:`next_frame` if none comes."""
         seen = self._stream.beats
-        self._stream.wait_until(lambda: self._stream.beats > seen, "heart-beat", timeout_s)
+        limit_s = seconds(timeout_s, timeout)
+        self._stream.wait_until(lambda: self._stream.beats > seen, "heart-beat", limit_s)
 
     # The end.
 
@@ -188,13 +193,13 @@ class ClientSession:
             pass
         return self._stream.is_closed_by_broker
 
-    def wait_closed(self, timeout_s: float | None = None) -> None:
+    def wait_closed(self, timeout_s: float | None = None, *, timeout: float | None = None) -> None:
         """Wait until the broker ends the connection; the frames that come meanwhile are kept.
 
         Raises :class:`NothingReceivedError` if it does not.
         """
-        stream = self._stream
-        stream.wait_until(lambda: stream.is_closed_by_broker, "end of the connection", timeout_s)
+        stream, limit_s = self._stream, seconds(timeout_s, timeout)
+        stream.wait_until(lambda: stream.is_closed_by_broker, "end of the connection", limit_s)
 
     def close(self) -> None:
         """Close the connection, without DISCONNECT; harmless the second time."""
@@ -216,6 +221,11 @@ class ClientSession:
     ) -> None:
         """Close the connection."""
         self.close()
+
+
+def seconds(timeout_s: float | None, timeout: float | None) -> float | None:
+    """Return the timeout that was given under either of its names."""
+    return timeout_s if timeout is None else timeout
 
 
 def _heart_beat(headers: Mapping[str, str]) -> HeartBeatOffer:

@@ -236,12 +236,14 @@ class FrameLog:
                     + "\n".join(timed_lines(list(self._events)[-10:]))
                 )
 
-    def settle(self, timeout_s: float = 5.0) -> None:
+    def settle(self, timeout_s: float = 5.0, *, timeout: float | None = None) -> None:
         """Wait until all connections that have sent DISCONNECT have ended.
 
         Their ends follow immediately, and belong to a complete log. The method waits at most
-        ``timeout_s`` seconds.
+        ``timeout_s`` (or ``timeout``) seconds.
         """
+        if timeout is not None:
+            timeout_s = timeout
 
         def settled() -> bool | None:
             leaving = {

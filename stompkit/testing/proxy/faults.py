@@ -48,11 +48,13 @@ class Fault:
         """Number of times that the fault has occurred."""
         return self._rule.count
 
-    def wait(self, count: int = 1, timeout_s: float = 5.0) -> None:
+    def wait(self, count: int = 1, timeout_s: float = 5.0, *, timeout: float | None = None) -> None:
         """Wait until the fault has occurred ``count`` times in all.
 
-        Raises FaultNotSeenError after ``timeout_s`` seconds.
+        Raises FaultNotSeenError after ``timeout_s`` (or ``timeout``) seconds.
         """
+        if timeout is not None:
+            timeout_s = timeout
         rule = self._rule
         with rule.changed:
             if rule.changed.wait_for(lambda: rule.count >= count, timeout_s):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stompkit._common.files import reason_of
+from stompkit._common.spelling import closest
 
 __all__ = ["ConfigurationError", "canonical", "read_toml", "wrong_type"]
 
@@ -25,6 +26,10 @@ _TYPES: Final = {
 }
 _WRONG_TYPE: Final = re.compile(
     r"Expected `(?P<wanted>[^`]+)`(?P<limit>[^,]*)(?:, got `(?P<given>[^`]+)`)?"
+).fullmatch
+_KEY: Final = re.compile(
+    r"Object contains unknown field `(?P<unknown>[^`]+)`"
+    r"|Object missing required field `(?P<missing>[^`]+)`"
 ).fullmatch
 
 
@@ -59,10 +64,11 @@ def canonical(table: Mapping[str, Any], known: Collection[str]) -> dict[str, Any
     return found
 
 
-def wrong_type(error: Exception) -> str:
+def wrong_type(error: Exception, known: Collection[str] = ()) -> str:
     """Return the reason of msgspec's error in plain words: ``must be a string, not a list``.
 
-    Reasons that are not about types are returned as they are. A path within the value comes first.
+    Reasons that are not about types and keys are returned as they are. A path within the value
+    comes first. One of the *known* keys is suggested for a misspelt one.
     """
     reason, _, place = str(error).partition(" - at ")
     found = _WRONG_TYPE(reason)
@@ -70,6 +76,14 @@ def wrong_type(error: Exception) -> str:
         wanted = " or ".join(_TYPES.get(each, each) for each in found["wanted"].split(" | "))
         given = f", not {_TYPES.get(found['given'], found['given'])}" if found["given"] else ""
         reason = f"must be {wanted}{found['limit']}{given}"
+    elif (key := _KEY(reason)) is not None:
+        meant = closest(key["unknown"] or "", known)
+        hint = f"; did you mean {meant}?" if meant else ""
+        reason = (
+            f"there is no key {key['unknown']!r}{hint}"
+            if key["unknown"]
+            else f"the key {key['missing']!r} is missing"
+        )
     place = place.strip("`").removeprefix("$").removeprefix(".")
     return f"{place}: {reason}" if place else reason.replace("`", "")
 

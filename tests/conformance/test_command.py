@@ -37,6 +37,7 @@ MISTAKES = [
     (["--broker", "nosuch"], ["--broker", "'nosuch' is not one of stompkit,", "command:"]),
     (["--level", "MUST,OUGHT"], ["--level", "'OUGHT' is not a level", "MUST, FACT, SHOULD, MAY"]),
     (["--expect", "nosuch"], ["--expect", "'nosuch' is neither a file nor one of those that come"]),
+    (["--expect", "rabitmq"], ["come with the suite; did you mean rabbitmq?"]),
     (["--expect", "."], ["--expect", "'.' is neither a file"]),
     (["--json", "."], ["--json", ". is a folder", "name a file to write"]),
     (["--junit", "{file}/x.xml"], ["--junit", "is not a folder"]),

@@ -111,7 +111,16 @@ def test_deviation_of_a_case_that_is_not_run(suite: Suite, mq: str, tmp_path: Pa
             deviation("1.2/no/such*", "FAILED"),
             "no case is called '1.2/no/such*', which a deviation",
         ),
-        (deviation(REQUIRED, "BAD"), "Invalid enum value 'BAD'"),
+        (deviation(f"{REQUIRED}s", "FAILED"), f"; did you mean {REQUIRED}?"),
+        (
+            deviation(REQUIRED, "FAILED").replace("cases", "case"),
+            "deviation[0]: there is no key 'case'; did you mean cases?",
+        ),
+        (
+            deviation(REQUIRED, "FAILED").replace("reason", "#"),
+            "deviation[0]: the key 'reason' is missing",
+        ),
+        (deviation(REQUIRED, "BAD"), "Invalid enum value 'BAD'; the verdicts are OK, "),
         ("broker = 1", "broker: must be a string, not a whole number"),
         ("broker", "known.toml: "),
     ],

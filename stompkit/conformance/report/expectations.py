@@ -23,6 +23,7 @@ import msgspec
 
 from stompkit._common.files import describe
 from stompkit._common.settings import wrong_type
+from stompkit._common.spelling import closest
 from stompkit.conformance.verdict import CaseResult, Verdict
 
 __all__ = [
@@ -85,6 +86,12 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return next((each for each in self.deviation if each.covers(case_id)), None)
 
 
+#: Keys of a file, for suggestions.
+_KEYS = (*Expectations.__struct_fields__, *Deviation.__struct_fields__)
+#: Verdicts that a deviation may have.
+_LISTED = tuple(verdict.value for verdict in Verdict)
+
+
 def load(path: Path, option: str = "--expect") -> Expectations:
     """Read the file given by an option.
 
@@ -95,7 +102,10 @@ def load(path: Path, option: str = "--expect") -> Expectations:
     except OSError as error:
         raise ExpectationsError(f"{option}: {describe(error)}") from None
     except msgspec.DecodeError as error:
-        raise ExpectationsError(f"{option}: {path}: {wrong_type(error)}") from None
+        reason = wrong_type(error, _KEYS)
+        if "Invalid enum value" in reason:
+            reason += f"; the verdicts are {', '.join(_LISTED)}"
+        raise ExpectationsError(f"{option}: {path}: {reason}") from None
 
 
 def check(expectations: Expectations, case_ids: list[str], option: str = "--expect") -> None:
@@ -103,8 +113,10 @@ def check(expectations: Expectations, case_ids: list[str], option: str = "--expe
     for deviation in expectations.deviation:
         for pattern in deviation.cases:
             if not any(fnmatchcase(case_id, pattern) for case_id in case_ids):
+                meant = closest(pattern, case_ids)
+                hint = f"; did you mean {meant}?" if meant else ""
                 raise ExpectationsError(
-                    f"{option}: no case is called {pattern!r}, which a deviation names"
+                    f"{option}: no case is called {pattern!r}, which a deviation names{hint}"
                 )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from stompkit._common.files import describe
+from stompkit._common.spelling import closest
 from stompkit.conformance.report.report import check_writable
 from stompkit.conformance.requirements import Level
 from stompkit.conformance.run.runner import HarnessError, cases_folder
@@ -188,8 +189,9 @@ def expectations(text: str) -> Path:
         return found
     path = Path(text)
     if not path.is_file():
-        known = ", ".join(shipped) or "none"
+        meant = closest(text, list(shipped))
+        known = f"; did you mean {meant}?" if meant else f": {', '.join(shipped) or 'none'}"
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a file nor one of those that come with the suite: {known}"
+            f"{text!r} is neither a file nor one of those that come with the suite{known}"
         )
     return path

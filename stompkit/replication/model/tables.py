@@ -55,9 +55,12 @@ class Tables:
         unique. Raises ``ValueError`` for an invalid pattern or mask, and for a single string in
         place of several.
         """
-        self._names = _listed("include", include)
-        self._include = _patterns("include", self._names)
-        self._exclude = _patterns("exclude", exclude)
+        self._names = {
+            "--tables": _listed("include", include),
+            "--exclude": _listed("exclude", exclude),
+        }
+        self._include = _patterns(self._names["--tables"])
+        self._exclude = _patterns(self._names["--exclude"])
         rules = [(pattern, "drop") for pattern in _listed("columns_exclude", columns_exclude)]
         self._rules = [
             (_column_pattern(pattern), pattern, _mask(pattern, mask))
@@ -85,18 +88,34 @@ class Tables:
             self._wanted[name] = wanted
         return wanted
 
-    def unmatched(self, tables: Iterable[tuple[str, str]]) -> list[str]:
-        """Return a warning for each included pattern that matches no table of ``tables``.
+    @property
+    def has_column_rules(self) -> bool:
+        """True if columns are excluded or masked."""
+        return bool(self._rules)
 
-        ``tables`` are pairs of schema and table. Such a table may be created later, so this is not
-        an error.
+    def unmatched(self, tables: Mapping[tuple[str, str], Iterable[str]]) -> list[str]:
+        """Return a warning for each pattern that matches nothing, be it of tables or of columns.
+
+        ``tables`` are the columns of the existing tables, by schema and table; the columns are used
+        only with :attr:`has_column_rules`. A table or column may be created later, so this is not
+        an error. However, a misspelt mask would publish what it was to hide.
         """
-        names = list(tables)
-        return [
-            f"no table matches the pattern {pattern!r} of --tables{_meant(pattern, names)}"
-            for pattern, compiled in zip(self._names, self._include, strict=True)
-            if not any(_matches([compiled], *name) for name in names)
+        found = [
+            f"no table matches the pattern {pattern!r} of {option}{_meant(pattern, tables)}"
+            for option, patterns in self._names.items()
+            for pattern in patterns
+            if not any(_matches(_patterns([pattern]), *name) for name in tables)
         ]
+        names = [(*table, column) for table in tables for column in tables[table]]
+        for compiled, pattern, mask in self._rules:
+            if not any(compiled.match(_column_name(pattern, *name)) for name in names):
+                option = "--exclude-columns" if mask is _drop else "--mask"
+                known = {_column_name(pattern, *name) for name in names}
+                found.append(
+                    f"no column matches the pattern {pattern!r} of {option}, so that it hides"
+                    f" nothing{_suggested(pattern, known)}"
+                )
+        return found
 
     def shape(self, change: RowChange) -> RowChange:
         """Return the change without excluded columns, and with masked values.
@@ -122,12 +141,10 @@ class Tables:
     def _rule(self, change: RowChange, column: str) -> _Mask | None:
         name = (change.schema, change.table, column)
         if name not in self._masks:
-            full = f"{change.schema}.{change.table}.{column}"
-            short = f"{change.table}.{column}"
             found = (
                 mask
                 for pattern, text, mask in self._rules
-                if pattern.match(full if text.count(".") > 1 else short)
+                if pattern.match(_column_name(text, *name))
             )
             self._masks[name] = next(found, None)
         return self._masks[name]
@@ -179,9 +196,9 @@ def _listed(name: str, patterns: Iterable[str]) -> list[str]:
     return listed
 
 
-def _patterns(name: str, patterns: Iterable[str]) -> list[tuple[Pattern[str], bool]]:
+def _patterns(patterns: Iterable[str]) -> list[tuple[Pattern[str], bool]]:
     """Return each pattern with True if it names a schema."""
-    return [(_compiled(each), "." in each) for each in _listed(name, patterns)]
+    return [(_compiled(each), "." in each) for each in patterns]
 
 
 def _compiled(pattern: str) -> Pattern[str]:
@@ -199,9 +216,19 @@ def _matches(patterns: list[tuple[Pattern[str], bool]], schema: str, table: str)
     return any(pattern.match(full if with_schema else table) for pattern, with_schema in patterns)
 
 
+def _column_name(pattern: str, schema: str, table: str, column: str) -> str:
+    """Return the name of a column as a pattern has it, with the schema or without."""
+    return f"{schema}.{table}.{column}" if pattern.count(".") > 1 else f"{table}.{column}"
+
+
 def _meant(pattern: str, names: Iterable[tuple[str, str]]) -> str:
     """Return the name of a table that is similar to the pattern, for a message."""
-    known = {f"{schema}.{table}" if "." in pattern else table for schema, table in names}
+    return _suggested(
+        pattern, {f"{schema}.{table}" if "." in pattern else table for schema, table in names}
+    )
+
+
+def _suggested(pattern: str, known: Iterable[str]) -> str:
     meant = closest(pattern, sorted(known))
     return "" if meant is None else f"; did you mean {meant}?"
 

@@ -56,7 +56,33 @@ def test_a_table_is_selected_by_patterns(
 )
 def test_each_pattern_without_a_table_is_reported(include: list[str], expected: list[str]) -> None:
     tables = Tables(include, ["users"])
-    assert tables.unmatched([("shop", "users"), ("shop", "orders")]) == expected
+    assert tables.unmatched({("shop", "users"): (), ("shop", "orders"): ()}) == expected
+
+
+def test_each_pattern_that_hides_nothing_is_reported() -> None:
+    there = {("shop", "users"): ["id", "email"], ("shop", "orders"): ["id"]}
+    used = Tables(
+        exclude=["orders"],
+        columns_exclude=["shop.users.em*"],
+        masks={"users.email": "null", "*.id": "hash:x"},
+    )
+    assert used.has_column_rules
+    assert used.unmatched(there) == []
+    misspelt = Tables(
+        exclude=["order"],
+        columns_exclude=["users.mail"],
+        masks={"shop.user.email": "null", "orders.email": "hash:s3cr3t", "zzz.*": "null"},
+    )
+    end = "so that it hides nothing"
+    assert misspelt.unmatched(there) == [
+        "no table matches the pattern 'order' of --exclude; did you mean orders?",
+        f"no column matches the pattern 'users.mail' of --exclude-columns, {end}; did you mean"
+        " users.email?",
+        f"no column matches the pattern 'shop.user.email' of --mask, {end}; did you mean"
+        " shop.users.email?",
+        f"no column matches the pattern 'orders.email' of --mask, {end}; did you mean users.email?",
+        f"no column matches the pattern 'zzz.*' of --mask, {end}",
+    ]
 
 
 def test_one_text_in_place_of_a_list_is_refused() -> None:

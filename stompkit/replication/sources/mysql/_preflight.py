@@ -224,11 +224,22 @@ def _names(connection: Connection[Any], query: str, wants: Callable[[str, str], 
     return ", ".join(f"{schema}.{table}" for schema, table in rows if wants(schema, table))
 
 
-def table_names(connection: Connection[Any]) -> list[tuple[str, str]]:
-    """Return the databases and names of all tables that the user may see."""
+def table_names(
+    connection: Connection[Any], *, with_columns: bool = False
+) -> dict[tuple[str, str], list[str]]:
+    """Return all tables that the user may see, by database and name, with their columns or none."""
+    found: dict[tuple[str, str], list[str]] = {}
+    source = "COLUMN_NAME FROM INFORMATION_SCHEMA.COLUMNS"
     with connection.cursor() as cursor:
-        cursor.execute("SELECT TABLE_SCHEMA, TABLE_NAME FROM INFORMATION_SCHEMA.TABLES")
-        return [(text_of(row[0]), text_of(row[1])) for row in cursor.fetchall()]
+        cursor.execute(
+            "SELECT TABLE_SCHEMA, TABLE_NAME, "
+            f"{source if with_columns else 'NULL FROM INFORMATION_SCHEMA.TABLES'}"
+        )
+        for schema, table, column in cursor.fetchall():
+            columns = found.setdefault((text_of(schema), text_of(table)), [])
+            if with_columns:
+                columns.append(text_of(column))
+    return found
 
 
 def missing_tables(

@@ -383,8 +383,8 @@ class MysqlPublisher:
             server_id=self._server_id,
             with_snapshot=self._snapshot != "never",
         )
-        unmatched = self._tables.unmatched(table_names(connection))
-        found = replace(found, warnings=(*found.warnings, *unmatched))
+        names = table_names(connection, with_columns=self._tables.has_column_rules)
+        found = replace(found, warnings=(*found.warnings, *self._tables.unmatched(names)))
         if self._publication.position:
             return found
         missing = missing_tables(

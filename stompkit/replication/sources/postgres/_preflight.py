@@ -243,7 +243,11 @@ def _tell_missing(publication: str, left_out: list[CatalogueTable]) -> None:
 
 def warn_of_patterns(selection: Tables, tables: Iterable[CatalogueTable]) -> None:
     """Warn about patterns that match no table of the database."""
-    for warning in selection.unmatched((table.schema, table.name) for table in tables):
+    names = {
+        (table.schema, table.name): [*(column.name for column in table.columns), *table.generated]
+        for table in tables
+    }
+    for warning in selection.unmatched(names):
         _log.warning("%s", warning)
 
 

@@ -130,6 +130,10 @@ def test_what_is_not_in_the_log_is_warned_of(database: Database) -> None:
         assert any(part in warning for warning in warnings), part
     others = MysqlPublisher(database.url, Tables(include=["none.*"])).preflight()
     assert others.warnings == ("no table matches the pattern 'none.*' of --tables",)
+    masks = {"child.no": "null", "child.id": "hash:x"}
+    warnings = MysqlPublisher(database.url, Tables(["*.*"], masks=masks)).preflight().warnings
+    (hides,) = (warning for warning in warnings if "--mask" in warning)
+    assert "'child.no' of --mask, so that it hides nothing" in hides
 
 
 @pytest.mark.mariadb_only

@@ -136,9 +136,12 @@ def test_pattern_of_tables_without_a_table_is_reported(
     database: Database, caplog: pytest.LogCaptureFixture, snapshot: str
 ) -> None:
     database.execute("CREATE TABLE orders (id int PRIMARY KEY)")
-    database.read(Tables(["orders", "order"]), snapshot=snapshot)
+    masks = {"orders.ids": "hash:x", "orders.id": "hash:x"}
+    database.read(Tables(["orders", "order"], masks=masks), snapshot=snapshot)
     assert "no table matches the pattern 'order' of --tables; did you mean orders?" in caplog.text
+    assert "pattern 'orders.ids' of --mask, so that it hides nothing" in caplog.text
     assert "pattern 'orders'" not in caplog.text
+    assert "pattern 'orders.id'" not in caplog.text
 
 
 def test_wanted_tables_that_the_publication_leaves_out_are_named(

@@ -94,6 +94,17 @@ def test_a_file_is_checked(run: Run, file: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "copy.sqlite").exists()
 
 
+def test_a_target_that_cannot_be_used_is_told(run: Run, file: Path, tmp_path: Path) -> None:
+    """The run would stop there; the file itself may be right."""
+    (tmp_path / "copy.sqlite").write_text("no database at all")
+    status, output, errors = run("check", file)
+    assert status == 0
+    assert f"{file}: not yet: replicate: " in errors
+    assert "copy.sqlite cannot be used: the file is no database of SQLite" in errors
+    assert "not yet: events: " not in errors
+    assert f"{file}: replicate: OK" in output
+
+
 def test_a_library_that_metrics_lack_is_told(
     run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,9 +33,9 @@ class JobState(msgspec.Struct, frozen=True):
 
 
 def missing(settings: PipelineSettings) -> list[str]:
-    """Return what this machine lacks to run the jobs, without connecting to a broker or database.
+    """Return what the jobs lack to run on this machine; changes nothing.
 
-    Raises :class:`~stompkit.spark.jobs.settings.PipelineError` if a job cannot be created.
+    Targets are connected to, but no broker. Raises :class:`~stompkit.spark.jobs.settings.PipelineError` if a job cannot be created.
     """
     found = []
     if _has_pyspark():
@@ -43,7 +43,14 @@ def missing(settings: PipelineSettings) -> list[str]:
         from stompkit.spark.jobs.work import work_of
 
         for job in settings.jobs():
-            work_of(settings, job).close()
+            work = work_of(settings, job)
+            try:
+                work.fence("")
+            except Exception as error:
+                reason = str(error) or type(error).__name__
+                found.append(f"{job}: {settings.without_secrets(reason)}")
+            finally:
+                work.close()
     else:
         found.append("PySpark is not installed: pip install 'stompkit[spark]'")
     try:

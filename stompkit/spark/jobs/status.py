@@ -35,7 +35,8 @@ class JobState(msgspec.Struct, frozen=True):
 def missing(settings: PipelineSettings) -> list[str]:
     """Return what the jobs lack to run on this machine; changes nothing.
 
-    Targets are connected to, but no broker. Raises :class:`~stompkit.spark.jobs.settings.PipelineError` if a job cannot be created.
+    Targets are connected to, but no broker. Raises
+    :class:`~stompkit.spark.jobs.settings.PipelineError` if a job cannot be created.
     """
     found = []
     if _has_pyspark():

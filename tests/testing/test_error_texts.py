@@ -121,7 +121,7 @@ FACTORY: list[tuple[dict[str, str], dict[str, Any], type[Exception], str]] = [
         {"mq_login": "me"},
         {},
         BrokerError,
-        "stompkit lets nobody in without a passcode: give 'me' one by --mq-passcode or"
+        "stompkit requires a passcode: give 'me' one by --mq-passcode or"
         " LaunchConfig(passcode=...)",
     ),
     (

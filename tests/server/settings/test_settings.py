@@ -593,8 +593,8 @@ MISTAKES = {
     ),
     "nobody let in": (
         "[auth]\nanonymous = false",
-        "line 2: [auth] anonymous: false lets nobody in where no login is checked: add checkers,"
-        " or leave this line out",
+        "line 2: [auth] anonymous: with false, nobody can log in, as no login is checked: add"
+        " checkers, or leave this line out",
     ),
     "groups of nobody": (
         '[auth]\ngroups = {ops = ["joe"]}',

@@ -55,8 +55,8 @@ USERS = [
         "me",
         "",
         (
-            ("stompkit", "stompkit lets nobody in without a passcode"),
-            ("rabbitmq", "RabbitMQ lets nobody in without a passcode"),
+            ("stompkit", "stompkit requires a passcode"),
+            ("rabbitmq", "RabbitMQ requires a passcode"),
         ),
     ),
 ]

@@ -373,7 +373,9 @@ class MysqlPublisher:
         try:
             return self._dsn.connect()
         except (pymysql.Error, OSError) as error:
-            raise MysqlError(f"{self._dsn.server} lets nobody in: {error}") from None
+            raise MysqlError(
+                f"{self._dsn.server} refuses the connection: {error}. Check the URL of the source"
+            ) from None
 
     def _examine(self, connection: Connection[Any], server: Server) -> Findings:
         found = examine(

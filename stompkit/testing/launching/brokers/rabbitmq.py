@@ -220,7 +220,7 @@ def _users(config: LaunchConfig) -> dict[str, str]:
     if config.login is not None:
         if not config.passcode:
             raise BrokerError(
-                f"RabbitMQ lets nobody in without a passcode: give {config.login!r} one by"
+                f"RabbitMQ requires a passcode: give {config.login!r} one by"
                 " --mq-passcode or LaunchConfig(passcode=...)"
             )
         users[config.login] = config.passcode

@@ -76,7 +76,7 @@ class Stompkit:
         if config.login is not None:
             if not config.passcode:
                 raise BrokerError(
-                    f"stompkit lets nobody in without a passcode: give {config.login!r} one by"
+                    f"stompkit requires a passcode: give {config.login!r} one by"
                     " --mq-passcode or LaunchConfig(passcode=...)"
                 )
             # Not Twisted's file of users, in which a colon ends a passcode and blanks are lost.

@@ -307,7 +307,8 @@ def _check_auth(auth: AuthSettings, document: Document) -> None:
     if auth.anonymous is False:
         document.add(
             ("auth", "anonymous"),
-            "with false, nobody can log in, as no login is checked: add checkers, or leave this line out",
+            "with false, nobody can log in, as no login is checked: add checkers, or leave this"
+            " line out",
         )
     if auth.groups:
         document.add(

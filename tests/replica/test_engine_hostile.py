@@ -204,6 +204,19 @@ def test_a_good_changeset_beside_a_bad_one_is_applied(bad: bytes) -> None:
     assert target.engine.status().vector["Z~00000001"] == 1
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_two_changesets_with_one_number_are_a_fork(*, together: bool) -> None:
+    """A database and its copy are heard in one message of a relay, or one after the other."""
+    other = RowChange(table="doc.n", action="write", key={"id": "1"}, after={"x": 3})
+    both = [changeset(changes=(ROW,)), changeset(changes=(other,))]
+    target = Target()
+    for octets in [both] if together else [[each] for each in both]:
+        target.hear("changes", {}, octets)
+    status = target.engine.status()
+    assert status.vector["Z~00000001"] == 1
+    assert any("a database is in use twice" in each for each in status.warnings)
+
+
 def test_a_clock_that_is_far_ahead_is_not_followed() -> None:
     target = Target()
     target.hear("changes", {}, [changeset(revision={"hlc": 2**62}, changes=(ROW,))])

@@ -168,7 +168,9 @@ class Applier(Recorder):
                 dot = each.signed.dot
                 if covers(vector, dot):
                     outcome.duplicates += 1
-                    self._look_for_fork(tx, dot, each, outcome)
+                    known = tx.changeset(*dot)
+                    if known is not None:
+                        _compare(dot, known.id, each, outcome)
                     continue
                 each.signed.verify(self._verifier)
                 _check(each.signed.changeset, node)
@@ -180,22 +182,12 @@ class Applier(Recorder):
                 outcome.refused.append((each.signed.id, str(problem)))
                 continue
             if dot in fresh:
+                # A database and its copy can be heard together.
                 outcome.duplicates += 1
+                _compare(dot, fresh[dot].signed.id, each, outcome)
             else:
                 fresh[dot] = each
         return fresh
-
-    def _look_for_fork(self, tx: Tx, dot: Dot, each: Incoming, outcome: Outcome) -> None:
-        known = tx.changeset(*dot)
-        if known is not None and known.id != each.signed.id:
-            outcome.forks.append(dot)
-            _log.error(
-                "there are two changesets %s: %s here, and %s from %s",
-                dot_text(dot),
-                known.id,
-                each.signed.id,
-                each.via,
-            )
 
     def skip(self, tx: Tx, dot: Dot) -> Outcome:
         """Count a quarantined changeset as applied, without any effect here.
@@ -251,6 +243,19 @@ class Applier(Recorder):
         problems = rows.materialise(self.data)
         rows.store()
         return len(problems)
+
+
+def _compare(dot: Dot, id: str, each: Incoming, outcome: Outcome) -> None:
+    """Report a fork if a changeset is not the known one with the same number."""
+    if each.signed.id != id:
+        outcome.forks.append(dot)
+        _log.error(
+            "there are two changesets %s: %s here, and %s from %s",
+            dot_text(dot),
+            id,
+            each.signed.id,
+            each.via,
+        )
 
 
 def _check(changeset: Changeset, node: Node) -> None:

@@ -24,9 +24,10 @@ def test_rates_are_per_second(late: int) -> None:
     broker.clock.advance(PERIOD_S)
     publish_all(client, "/queue/a", [b"m"] * 6)
     broker.clock.advance(late * PERIOD_S)
-    assert Totals(*statistics.rates).received == pytest.approx(6 / (late * PERIOD_S))
+    expected = pytest.approx(6 / (late * PERIOD_S))
+    assert statistics.rates[Totals._fields.index("received")] == expected
     (followed,) = statistics.followed.values()
-    assert followed.rate_in == pytest.approx(6 / (late * PERIOD_S))
+    assert followed.rate_in == expected
     while not followed.into:
         broker.clock.advance(PERIOD_S)
     assert list(followed.into) == [pytest.approx(6 / INTERVAL_S, rel=late * PERIOD_S / INTERVAL_S)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ __all__ = ["SYSTEM_SCHEMAS", "Findings", "examine", "missing_tables", "table_nam
 
 #: The server's internal schemas, which are never replicated.
 SYSTEM_SCHEMAS: Final = ("information_schema", "mysql", "performance_schema", "sys")
+_TABLES: Final = "SELECT TABLE_SCHEMA, TABLE_NAME FROM INFORMATION_SCHEMA.TABLES"
+_COLUMNS: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM INFORMATION_SCHEMA.COLUMNS"
 
 #: Oldest versions whose log can have the names of columns.
 _OLDEST_MARIADB: Final = (10, 5)
@@ -229,34 +231,30 @@ def table_names(
 ) -> dict[tuple[str, str], list[str]]:
     """Return all tables that the user may see, by database and name, with their columns or none."""
     found: dict[tuple[str, str], list[str]] = {}
-    source = "COLUMN_NAME FROM INFORMATION_SCHEMA.COLUMNS"
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT TABLE_SCHEMA, TABLE_NAME, "
-            f"{source if with_columns else 'NULL FROM INFORMATION_SCHEMA.TABLES'}"
-        )
-        for schema, table, column in cursor.fetchall():
-            columns = found.setdefault((text_of(schema), text_of(table)), [])
-            if with_columns:
-                columns.append(text_of(column))
+        cursor.execute(_COLUMNS if with_columns else _TABLES)
+        for schema, table, *column in cursor.fetchall():
+            found.setdefault((text_of(schema), text_of(table)), []).extend(map(text_of, column))
     return found
 
 
 def missing_tables(
     connection: Connection[Any],
+    names: Iterable[tuple[str, str]],
     *,
     wants: Callable[[str, str], bool],
     needs_tables: bool,
     needs_database: str,
 ) -> list[str]:
-    """Return the required databases and tables that do not exist or are not visible."""
+    """Return the required databases and tables that do not exist or are not visible.
+
+    ``names`` are those of all visible tables.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT SCHEMA_NAME FROM INFORMATION_SCHEMA.SCHEMATA")
         databases = {text_of(row[0]) for row in cursor.fetchall()}
         if needs_database and needs_database not in databases:
             return [f"there is no database {needs_database} that the user may see"]
-        if not needs_tables:
-            return []
-    if any(wants(*name) for name in table_names(connection)):
+    if not needs_tables or any(wants(*name) for name in names):
         return []
     return ["no table is there that is wanted, or the user may see none: look at --tables"]

@@ -391,6 +391,7 @@ class MysqlPublisher:
             return found
         missing = missing_tables(
             connection,
+            names,
             wants=self._wants,
             needs_tables=self._needs_tables,
             needs_database=self._needs_database,

@@ -104,7 +104,7 @@ def check_server(
 
     ``slot`` is the existing slot. ``with_rows``: there will be a snapshot. ``has_begun``: there is
     a checkpoint; new tables with unreadable names are then omitted. Patterns of ``selection`` that
-    match no table are logged.
+    match nothing are logged.
     """
     check_version(connection)
     check_names(connection, publication if has_begun else None)
@@ -242,7 +242,7 @@ def _tell_missing(publication: str, left_out: list[CatalogueTable]) -> None:
 
 
 def warn_of_patterns(selection: Tables, tables: Iterable[CatalogueTable]) -> None:
-    """Warn about patterns that match no table of the database."""
+    """Warn about patterns that match no table or column of the database."""
     names = {
         (table.schema, table.name): [*(column.name for column in table.columns), *table.generated]
         for table in tables

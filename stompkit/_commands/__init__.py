@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, cast
 from stompkit._common.arguments import Parser
 from stompkit._common.collector import without_collection
 from stompkit._common.files import describe
-from stompkit._common.spelling import closest
+from stompkit._common.spelling import did_you_mean
 
 __all__ = ["COMMANDS", "Command", "command_of", "main"]
 
@@ -165,10 +165,7 @@ def _run(arguments: list[str]) -> int:
         parser.print_help(sys.stderr)
         return _USAGE
     if name not in COMMANDS:
-        meant = closest(name, list(COMMANDS))
-        parser.error(
-            f"there is no command {name!r}" + (f"; did you mean {meant}?" if meant else "")
-        )
+        parser.error(f"there is no command {name!r}{did_you_mean(name, list(COMMANDS))}")
     try:
         command = command_of(name)
     except ModuleNotFoundError as error:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from stompkit._common.spelling import closest
+from stompkit._common.spelling import did_you_mean
 
 __all__ = ["Parser", "is_path", "positive"]
 
@@ -94,9 +94,7 @@ class Parser(argparse.ArgumentParser):
         name = argument.partition("=")[0]
         if name in self.others:
             return f"there is no option {name}; write {self.others[name]}"
-        meant = closest(name, list(self._options()))
-        advice = f"; did you mean {meant}?" if meant is not None else ""
-        return f"there is no option {name}{advice}"
+        return f"there is no option {name}{did_you_mean(name, list(self._options()))}"
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> object:
         """Return the values of an argument; an empty path is not the current directory."""
@@ -114,7 +112,6 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         choices = [str(each) for each in action.choices]
-        meant = closest(str(value), choices)
-        advice = f"; did you mean {meant}?" if meant else ""
+        advice = did_you_mean(str(value), choices)
         problem = f"{str(value)!r} is not one of {', '.join(choices)}{advice}"
         raise argparse.ArgumentError(action, problem)

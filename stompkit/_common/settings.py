@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stompkit._common.files import reason_of
-from stompkit._common.spelling import closest
+from stompkit._common.spelling import did_you_mean
 
 __all__ = ["ConfigurationError", "canonical", "read_toml", "wrong_type"]
 
@@ -77,11 +77,10 @@ def wrong_type(error: Exception, known: Collection[str] = ()) -> str:
         given = f", not {_TYPES.get(found['given'], found['given'])}" if found["given"] else ""
         reason = f"must be {wanted}{found['limit']}{given}"
     elif (key := _KEY(reason)) is not None:
-        meant = closest(key["unknown"] or "", known)
-        hint = f"; did you mean {meant}?" if meant else ""
+        unknown = key["unknown"]
         reason = (
-            f"there is no key {key['unknown']!r}{hint}"
-            if key["unknown"]
+            f"there is no key {unknown!r}{did_you_mean(unknown, known)}"
+            if unknown
             else f"the key {key['missing']!r} is missing"
         )
     place = place.strip("`").removeprefix("$").removeprefix(".")

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from difflib import get_close_matches
 
-__all__ = ["closest", "suggestion"]
+__all__ = ["closest", "did_you_mean", "suggestion"]
 
 
 def closest(word: str, words: Collection[str]) -> str | None:
     """Return the one of *words* that *word* most likely means; None if there is none."""
     found = get_close_matches(word, words, 1)
     return found[0] if found else None
+
+
+def did_you_mean(word: str, words: Collection[str]) -> str:
+    """Return the end of a message about an unknown *word*: the closest one, or an empty text."""
+    meant = closest(word, words)
+    return f"; did you mean {meant}?" if meant is not None else ""
 
 
 def suggestion(word: str, words: Collection[str]) -> str:

@@ -23,7 +23,7 @@ import msgspec
 
 from stompkit._common.files import describe
 from stompkit._common.settings import wrong_type
-from stompkit._common.spelling import closest
+from stompkit._common.spelling import did_you_mean
 from stompkit.conformance.verdict import CaseResult, Verdict
 
 __all__ = [
@@ -113,10 +113,9 @@ def check(expectations: Expectations, case_ids: list[str], option: str = "--expe
     for deviation in expectations.deviation:
         for pattern in deviation.cases:
             if not any(fnmatchcase(case_id, pattern) for case_id in case_ids):
-                meant = closest(pattern, case_ids)
-                hint = f"; did you mean {meant}?" if meant else ""
                 raise ExpectationsError(
-                    f"{option}: no case is called {pattern!r}, which a deviation names{hint}"
+                    f"{option}: no case is called {pattern!r}, which a deviation names"
+                    f"{did_you_mean(pattern, case_ids)}"
                 )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from stompkit._common.files import describe
-from stompkit._common.spelling import closest
+from stompkit._common.spelling import did_you_mean
 from stompkit.conformance.report.report import check_writable
 from stompkit.conformance.requirements import Level
 from stompkit.conformance.run.runner import HarnessError, cases_folder
@@ -189,8 +189,7 @@ def expectations(text: str) -> Path:
         return found
     path = Path(text)
     if not path.is_file():
-        meant = closest(text, list(shipped))
-        known = f"; did you mean {meant}?" if meant else f": {', '.join(shipped) or 'none'}"
+        known = did_you_mean(text, list(shipped)) or f": {', '.join(shipped) or 'none'}"
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a file nor one of those that come with the suite{known}"
         )

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit._common.spelling import closest
+from stompkit._common.spelling import did_you_mean
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.values import Value, to_json
 
@@ -113,7 +113,7 @@ class Tables:
                 known = {_column_name(pattern, *name) for name in names}
                 found.append(
                     f"no column matches the pattern {pattern!r} of {option}, so that it hides"
-                    f" nothing{_suggested(pattern, known)}"
+                    f" nothing{did_you_mean(pattern, sorted(known))}"
                 )
         return found
 
@@ -223,14 +223,8 @@ def _column_name(pattern: str, schema: str, table: str, column: str) -> str:
 
 def _meant(pattern: str, names: Iterable[tuple[str, str]]) -> str:
     """Return the name of a table that is similar to the pattern, for a message."""
-    return _suggested(
-        pattern, {f"{schema}.{table}" if "." in pattern else table for schema, table in names}
-    )
-
-
-def _suggested(pattern: str, known: Iterable[str]) -> str:
-    meant = closest(pattern, sorted(known))
-    return "" if meant is None else f"; did you mean {meant}?"
+    known = {f"{schema}.{table}" if "." in pattern else table for schema, table in names}
+    return did_you_mean(pattern, sorted(known))
 
 
 # Masks.

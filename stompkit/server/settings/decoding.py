@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 import msgspec
 
-from stompkit._common.spelling import closest
+from stompkit._common.spelling import did_you_mean
 from stompkit.server.settings.schema import (
     REQUIRED,
     described,
@@ -104,7 +104,7 @@ class Decoder:
         for owner, keys in self._owners.items():
             if key in keys:
                 return f"unknown here; it belongs into {owner}"
-        close = _suggestion(key, own)
+        close = did_you_mean(key, own)
         if close:
             return f"unknown{close}"
         if len(own) <= _MOST_LISTED:
@@ -149,7 +149,7 @@ def _choice(hint: Any, word: str) -> str:
     if word in words:
         return word
     shown = word[:_LONGEST_SHOWN]
-    raise _WrongError(f'must be {described(hint)}, not "{shown}"{_suggestion(word, words)}')
+    raise _WrongError(f'must be {described(hint)}, not "{shown}"{did_you_mean(word, words)}')
 
 
 def _flags(flag: type[Flag], raw: Iterable[object]) -> Flag:
@@ -170,9 +170,3 @@ def _kind(raw: object) -> str:
     if isinstance(raw, list):
         return f"a list of {len(raw)}"
     return next((name for kind, name in kinds if isinstance(raw, kind)), "a date or time")
-
-
-def _suggestion(word: str, words: Collection[str]) -> str:
-    """Return the question if another word was meant, if one is close; else an empty text."""
-    close = closest(word, words)
-    return f"; did you mean {close}?" if close else ""

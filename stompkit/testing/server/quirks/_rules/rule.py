@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from stompkit._common.spelling import closest
+from stompkit._common.spelling import did_you_mean
 
 __all__ = ["Quirks", "Rule", "parse"]
 
@@ -85,8 +85,7 @@ def parse(
 
 
 def _unknown(item: str, rules: Mapping[str, Rule], profiles: Mapping[str, Sequence[str]]) -> str:
-    close = closest(item.removeprefix("-").lower(), [*rules, *profiles])
-    meant = f"; did you mean {close}?" if close else ""
+    meant = did_you_mean(item.removeprefix("-").lower(), [*rules, *profiles])
     return (
         f"{item[:40]!r} is neither a broker nor a rule{meant}\n"
         f"brokers: {', '.join(profiles)}\n"

@@ -70,9 +70,12 @@ def header_line(name: str, value: str, version: Version) -> bytes:
 
     1.0 has no escapes, and cannot represent a line feed, or a colon in a name. The escaped form is
     then sent as the closest equivalent. Bytes that are not UTF-8, which a tolerant decoder keeps,
-    are sent unchanged.
+    are sent unchanged. Readers of 1.0 remove blanks around a name. A name of blanks would be empty
+    there, and its line is left out.
     """
     if version == "1.0":
+        if not name.strip():
+            return b""
         if "\n" not in value and "\n" not in name and ":" not in name:
             return f"{name}:{value}\n".encode("utf-8", "surrogateescape")
         version = "1.1"

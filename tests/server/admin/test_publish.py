@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from stompkit.frames import VERSIONS, Version
@@ -97,6 +97,7 @@ def test_what_cannot_be_sent_is_refused(
     assert ask.destination(QUEUE) is None
 
 
+@example(headers=[(" ", "v"), ("\r", "v")], version="1.0")
 @given(
     headers=st.lists(st.tuples(st.text(min_size=1, max_size=8), st.text(max_size=8)), max_size=4),
     version=st.sampled_from(VERSIONS),

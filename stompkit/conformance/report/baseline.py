@@ -106,9 +106,7 @@ def update(text: str, results: Sequence[CaseResult], case_ids: Sequence[str]) ->
 
 def _holds(entry: Deviation, result: CaseResult) -> bool:
     """Return True if the result of a case agrees with its entry."""
-    if result.verdict in (entry.verdict, Verdict.UNSUPPORTED):
-        return True
-    return entry.sometimes and entry.is_worse_than(result.verdict)
+    return result.verdict is Verdict.UNSUPPORTED or entry.expects(result.verdict)
 
 
 def _narrowed(part: str, covered: Sequence[str], stay: Sequence[str]) -> str:

@@ -61,12 +61,16 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     verdict: Verdict
     reason: str
     link: str = ""
-    #: True if it depends on timing, so that a better result is not reported.
+    #: True if it depends on timing: every better verdict is as expected, too.
     sometimes: bool = False
 
     def is_worse_than(self, verdict: Verdict) -> bool:
         """Return True if a case with that verdict is better than listed here."""
         return verdict in _BETTER.get(self.verdict, ())
+
+    def expects(self, verdict: Verdict) -> bool:
+        """Return True if a case that is listed here may have this verdict."""
+        return verdict is self.verdict or (self.sometimes and self.is_worse_than(verdict))
 
     def covers(self, case_id: str) -> bool:
         """Return True if one of the names or patterns matches this case."""
@@ -130,8 +134,9 @@ def compare(results: list[CaseResult], expectations: Expectations) -> list[str]:
         deviation = expectations.of(result.id)
         if deviation is None:
             continue
-        if result.verdict is deviation.verdict:
-            result.expected = deviation.reason
-        elif not deviation.sometimes and deviation.is_worse_than(result.verdict):
+        if deviation.expects(result.verdict):
+            if result.verdict is deviation.verdict or result.verdict not in _GOOD:
+                result.expected = deviation.reason
+        elif deviation.is_worse_than(result.verdict):
             better.append(result.id)
     return better

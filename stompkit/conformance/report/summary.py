@@ -54,6 +54,9 @@ def summary_lines(report: Report, *, strict: bool, has_profile: bool, style: Sty
     elif report.profile():
         lines += [f"Profile: {len(report.profile())} observations; --profile prints them.", ""]
     lines += [f"better than expected: {case_id}" for case_id in report.better_than_expected]
+    if any(each.expected for each in report.results):
+        # These are hard to find among the expected ones, and logs are often cut in the middle.
+        lines += [f"not expected: {each.id}" for each in report.unexpected(strict=strict)]
     for sentence in judgement(report, strict=strict):
         lines += wrap(sentence, _WIDTH)
     return [_painted(line, style) for line in lines]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from stompkit._common.spelling import did_you_mean
 
-__all__ = ["Parser", "is_path", "positive"]
+__all__ = ["Parser", "argument_type", "is_path", "positive"]
+
+_Value = TypeVar("_Value")
 
 #: Names of arguments that are paths, beside those of the type Path.
 _PATHS: Final = frozenset({"DIR", "DIRECTORY", "FILE", "FOLDER", "STORE"})
@@ -27,6 +29,20 @@ def positive(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
+
+
+def argument_type(
+    parse: Callable[[str], _Value], problem: type[Exception] = ValueError
+) -> Callable[[str], _Value]:
+    """Return a type of argument that reports the text of an error (default: ValueError)."""
+
+    def value(text: str) -> _Value:
+        try:
+            return parse(text)
+        except problem as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return value
 
 
 class Parser(argparse.ArgumentParser):

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from stompkit._commands.shared.documents import checked, frame_document, now
+from stompkit._commands.tools.addresses import broker_address, listen_address
 from stompkit._common.arguments import Parser
 from stompkit._common.files import describe, write_atomically
 from stompkit._common.text import json_line
 from stompkit.frames import Frame
-from stompkit.testing import SeenFrame, format_address, parse_address
+from stompkit.testing import SeenFrame, format_address
 from stompkit.testing.proxy import Direction, FaultScript, FaultScriptError, FrameLog, Proxy
 
 __all__ = ["main", "parser"]
@@ -178,13 +179,18 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--listen",
-        type=_listening,
+        type=listen_address,
         default=("127.0.0.1", 0),
         metavar="HOST:PORT",
         help="address for clients; port 0 takes a free port (default: 127.0.0.1:0)",
     )
     parser.add_argument(
-        "--to", "--mq", dest="to", type=_address, metavar="HOST:PORT", help="address of the broker"
+        "--to",
+        "--mq",
+        dest="to",
+        type=broker_address,
+        metavar="HOST:PORT",
+        help="address of the broker",
     )
     parser.add_argument("--script", type=Path, metavar="FILE", help="file with the faults, TOML")
     parser.add_argument("--check", action="store_true", help="check the script and exit")
@@ -210,21 +216,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     if not options.check and options.to is None:
         made.error("the address of the broker is missing: give --to HOST:PORT")
     return options
-
-
-def _address(text: str) -> tuple[str, int]:
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _listening(text: str) -> tuple[str, int]:
-    """Parse an address to listen on, whose port may be 0."""
-    if not text.endswith(":0"):
-        return _address(text)
-    host, _ = _address(f"{text}1")
-    return host, 0
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import sys
 from typing import Final
 
 from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
+from stompkit._commands.tools.addresses import broker_address, listen_address
 from stompkit._common.files import reason_of
 
 __all__ = ["main", "parser"]
@@ -44,13 +45,13 @@ def parser() -> argparse.ArgumentParser:
         "--to",
         "--mq",
         dest="to",
-        type=_address,
+        type=broker_address,
         metavar="HOST:PORT",
         help="relay connections to the broker at this address",
     )
     add(
         "--listen",
-        type=_listening,
+        type=listen_address,
         default=("127.0.0.1", 0),
         metavar="HOST:PORT",
         help="with --to: address for clients (default: a free port of 127.0.0.1)",
@@ -113,23 +114,6 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"stompkit tap: {reason_of(error)}", file=sys.stderr)
         return 1
-
-
-def _address(text: str) -> tuple[str, int]:
-    from stompkit.testing import parse_address
-
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _listening(text: str) -> tuple[str, int]:
-    """Parse an address to listen on, whose port may be 0."""
-    if not text.endswith(":0"):
-        return _address(text)
-    host, _ = _address(f"{text}1")
-    return host, 0
 
 
 def _size(text: str) -> int:

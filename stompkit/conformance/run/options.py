@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from stompkit._common.arguments import Parser
+from stompkit._common.arguments import Parser, argument_type
 from stompkit._common.secrets import SecretError, first_line
 from stompkit.conformance.run.values import (
     LEVELS,
@@ -110,10 +110,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _passcode_in(path: str) -> str:
     """Return the passcode in the first line of a file."""
-    try:
-        return value(first_line(Path(path)))
-    except SecretError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return value(first_line(Path(path)))
 
 
 def _add_target(made: argparse.ArgumentParser) -> None:
@@ -186,7 +183,7 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         "--passcode-file",
         dest="passcode",
         metavar="FILE",
-        type=_passcode_in,
+        type=argument_type(_passcode_in, SecretError),
         help="file with the passcode for CONNECT, in its first line",
     )
     target.add_argument(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
+from stompkit._common.arguments import argument_type
 from stompkit._common.files import describe
 from stompkit._common.spelling import did_you_mean
 from stompkit.conformance.report.report import check_writable
@@ -46,13 +47,10 @@ _MOST_FUZZED = 1_000_000_000
 LEVELS = ", ".join(get_args(Level))
 
 
+@argument_type
 def addresses(text: str) -> list[Place]:
     """Parse HOST:PORT or a URL, or several separated by commas."""
-    try:
-        found = Place.all_of(value(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return list(found)
+    return list(Place.all_of(value(text)))
 
 
 def broker(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from typing import Any, Final, Literal
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from stompkit.replication.sinks import ApplyError
 from stompkit.spark.fence import Span, are_in_order, beyond, sort_key, within
+from stompkit.spark.names import Names, NamesFound, dump, load, merged
 from stompkit.spark.restarts import ColumnsMissing, FenceMoved, Restart, Unsorted, WorkLost
 from stompkit.spark.states import Choice
 from stompkit.spark.stream.columns import APPLIED, CHANGES
@@ -29,7 +30,7 @@ from stompkit.spark.targets import (
     open_target,
 )
 from stompkit.spark.targets.planning.draft import MissingTableError
-from stompkit.spark.targets.planning.evolve import merged
+from stompkit.spark.targets.planning.evolve import merged as merged_columns
 
 __all__ = ["Applied", "OnProblem", "applier", "apply_changes"]
 
@@ -42,6 +43,8 @@ OnProblem = Literal["stop", "dead-letter"]
 #: many new columns in the target may begin as often as it finds some.
 _MOST_ATTEMPTS: Final = 10
 _MOST_RESTARTS: Final = 100
+
+_RESULT: Final = pa.schema([("staged", pa.binary()), ("names", pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class Applied:
     dead_letters: int = 0
     #: Number of changes dropped because the row was newer.
     conflicts: int = 0
+    #: Columns of the tables in the batch, selected or not, by schema and name of the table.
+    names: Names = field(default_factory=dict, compare=False, repr=False)
 
 
 def apply_changes(
@@ -216,6 +221,7 @@ class _Batch:
         self._ranges = ranges
         self._target = target
         self._job = job
+        self._names: Names = {}
 
     def run(self) -> Applied:
         """Apply the batch, with as many restarts as needed."""
@@ -226,7 +232,7 @@ class _Batch:
             job = replace(self._job, fence=fence)
             applied = self._by_tasks(job) if job.is_plain else self._by_driver(job)
             if isinstance(applied, Applied):
-                return applied
+                return replace(applied, names=self._names)
             _log.info("the batch is begun anew: %s", applied)
             # A column may be widened several times. Lacking the same again is no progress.
             is_stuck = isinstance(applied, ColumnsMissing) and applied in reasons
@@ -249,7 +255,7 @@ class _Batch:
                 return Unsorted()
             if any(part.is_reshaped for part in parts):
                 return self._by_driver(job)
-            lacking = merged(part.lacking for part in parts)
+            lacking = merged_columns(part.lacking for part in parts)
             if lacking:
                 self._target.evolve(lacking)
                 return ColumnsMissing(lacking)
@@ -281,12 +287,16 @@ class _Batch:
         has_ranges = self._ranges is not None
 
         def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for staged in target.stage(batches_of(batches) if has_ranges else batches, job):
-                yield pa.RecordBatch.from_pydict({"staged": [staged.dump()]})
+            found = NamesFound()
+            changes = found.watch(batches_of(batches) if has_ranges else batches)
+            for staged in target.stage(changes, job):
+                yield _result(staged=staged.dump())
+            yield _result(names=dump(found.names))
 
         df = self._df if self._ranges is None else self._ranges
-        rows = df.mapInArrow(stage, "staged binary").collect()
-        return [Staged.load(bytes(row.staged)) for row in rows]
+        rows = df.mapInArrow(stage, "staged binary, names binary").collect()
+        self._names = merged(load(bytes(row.names)) for row in rows if row.names is not None)
+        return [Staged.load(bytes(row.staged)) for row in rows if row.staged is not None]
 
     def _reread(self, part: Staged) -> list[pa.RecordBatch]:
         """Return the changes that a task has staged as one part."""
@@ -319,6 +329,10 @@ class _Batch:
         if job.is_plain:
             table = table.sort_by([(name, "ascending") for name in APPLIED[:3]])
         batches = table.to_batches()
+        found = NamesFound()
+        for batch in batches:
+            found.add(batch)
+        self._names = found.names
         done = self._target.apply(batches, job)
         if done is None:
             return FenceMoved()
@@ -335,6 +349,11 @@ class _Batch:
             done.dead_letters,
             done.conflicts,
         )
+
+
+def _result(*, staged: bytes | None = None, names: bytes | None = None) -> pa.RecordBatch:
+    """Return a row of the result of a task."""
+    return pa.RecordBatch.from_pydict({"staged": [staged], "names": [names]}, _RESULT)
 
 
 def _applied(parts: Sequence[Staged], done: Committed) -> Applied:

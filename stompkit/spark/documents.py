@@ -6,18 +6,32 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stompkit.spark.states import Document, StateError
 
-__all__ = ["COLUMNS", "document", "documents", "identity_of", "problem_of", "values"]
+__all__ = ["COLUMNS", "by_table", "document", "documents", "identity_of", "problem_of", "values"]
 
 #: Columns of a batch that are read, besides the position.
 COLUMNS: Final = ("operation", "schema", "table", "key", "before", "after", "old_key")
 _DOCUMENTS: Final = frozenset({"key", "before", "after", "old_key"})
+_SEPARATOR: Final = "\0"
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any] | None)
 _MANY: Final = msgspec.json.Decoder(list[dict[str, Any] | None])
+
+
+def by_table(batch: pa.RecordBatch) -> list[tuple[tuple[str, str], np.ndarray]]:
+    """Return the tables of the changes, with the row numbers of each."""
+    filled = [pc.fill_null(batch.column(name), "") for name in ("schema", "table")]
+    names = pc.binary_join_element_wise(*filled, _SEPARATOR).dictionary_encode()
+    numbers = names.indices.to_numpy()
+    found = []
+    for number, name in enumerate(names.dictionary.to_pylist()):
+        schema, _, table = name.partition(_SEPARATOR)
+        found.append(((schema, table), np.flatnonzero(numbers == number)))
+    return found
 
 
 def values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:

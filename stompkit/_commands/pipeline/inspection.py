@@ -11,7 +11,7 @@ import msgspec
 from stompkit._commands.shared.formatting import aligned, amount
 from stompkit._common.files import write_atomically
 from stompkit.spark.jobs.settings import JOBS, PipelineError, PipelineSettings, load
-from stompkit.spark.jobs.status import JobState, look, missing
+from stompkit.spark.jobs.status import JobState, look, missing, unmatched
 
 __all__ = ["check", "make_report", "print_status"]
 
@@ -26,6 +26,8 @@ def check(path: Path) -> int:
         return 1
     for each in missed:
         print(f"{path}: not yet: {each}", file=sys.stderr)
+    for each in unmatched(settings):
+        print(f"{path}: {each}", file=sys.stderr)
     for job in settings.jobs():
         print(f"{path}: {job}: OK: {JOBS[job]}")
     return 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -14,8 +14,9 @@ from stompkit.spark.eventstore.changes import Intake
 from stompkit.spark.eventstore.files import Entry, Folder
 from stompkit.spark.eventstore.rows import EVENTS, write
 from stompkit.spark.fence import Fence, Span
+from stompkit.spark.names import Names, NamesFound, dump, load, merged
 
-__all__ = ["Job", "Staged", "by_event", "stage", "stage_all", "written"]
+__all__ = ["Job", "Staged", "by_event", "received", "stage", "stage_all", "written"]
 
 
 class Job(NamedTuple):
@@ -51,6 +52,8 @@ class Staged(msgspec.Struct):
     events: bytes
     #: History that is not written yet, as Arrow streams.
     unwritten: list[bytes] = []
+    #: The names in the batch, as :func:`stompkit.spark.names.dump` returns them.
+    names: bytes = b"[]"
 
 
 def stage_all(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -59,10 +62,21 @@ def stage_all(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     yield pa.RecordBatch.from_pydict({"staged": [staged]})
 
 
+def received(
+    rows: Iterable[Sequence[Any]], on_names: Callable[[Names], object] | None
+) -> list[Staged]:
+    """Return the results of :func:`stage_all`, and report the names in the batch."""
+    parts = [msgspec.msgpack.decode(bytes(row[0]), type=Staged) for row in rows]
+    if on_names is not None:
+        on_names(merged(load(part.names) for part in parts))
+    return parts
+
+
 def stage(batches: Iterable[pa.RecordBatch], job: Job) -> Staged:
     """Write the changesets of some batches to files that are not listed yet, or return them."""
     intake = Intake(job.fence, job.name_of, job.has_history, job.tables, job.expires)
-    intake.take(batches)
+    found = NamesFound()
+    intake.take(found.watch(batches))
     history: list[Entry] = []
     unwritten: list[bytes] = []
     if job.through_driver:
@@ -77,6 +91,7 @@ def stage(batches: Iterable[pa.RecordBatch], job: Job) -> Staged:
         history,
         _packed(intake.events()),
         unwritten,
+        dump(found.names),
     )
 
 

@@ -29,8 +29,9 @@ from stompkit.spark.eventstore.maintenance import Compacted, Stored, Upkeep
 from stompkit.spark.eventstore.merge import partitions
 from stompkit.spark.eventstore.replay import Replay
 from stompkit.spark.eventstore.rows import EVENTS, HISTORY, Files, digest_of, write
-from stompkit.spark.eventstore.staging import Job, Staged, stage, stage_all, written
+from stompkit.spark.eventstore.staging import Job, Staged, received, stage, stage_all, written
 from stompkit.spark.fence import Span
+from stompkit.spark.names import Names
 
 __all__ = ["SparkEventStore"]
 
@@ -169,6 +170,7 @@ class SparkEventStore(EventStore):
         tables: Iterable[str] | None = None,
         span: Span | None = None,
         through_driver: bool = False,
+        on_names: Callable[[Names], object] | None = None,
     ) -> int:
         """Store a batch of changes, for ``foreachBatch``; return the number of new rows.
 
@@ -184,7 +186,7 @@ class SparkEventStore(EventStore):
         a name for stores of other parts of the same spool in the same namespace. Tasks write the
         history, so they must share the folder, unless ``through_driver`` is true. ``span`` contains
         the bounds of the batch in the spool: a store that ends before the batch begins raises
-        :class:`~stompkit.spark.fence.TargetBehindError`.
+        :class:`~stompkit.spark.fence.TargetBehindError`. ``on_names`` gets the columns of tables.
 
         Raises the errors of a strict store, even if the store is not strict, and errors of Spark.
         Raises ``RuntimeError`` if other processes store the same data continuously.
@@ -196,7 +198,7 @@ class SparkEventStore(EventStore):
             job = job._replace(through_driver=through_driver)
             job.span.check(job.fence)
             rows = df.mapInArrow(partial(stage_all, job), "staged binary").collect()
-            parts = [msgspec.msgpack.decode(bytes(row.staged), type=Staged) for row in rows]
+            parts = received(rows, on_names)
             if not is_ordered and not all(part.is_whole for part in parts):
                 # A query has split changesets, or removed changes from them.
                 # By ranges: the numbers of changesets follow the order of tasks.

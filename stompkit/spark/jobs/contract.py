@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from stompkit.spark.fence import Span
+from stompkit.spark.names import Names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,6 +24,8 @@ class Done(NamedTuple):
     dead_letters: int = 0
     #: Number of changes too late for their minute, which were counted separately.
     late: int = 0
+    #: Tables in the batch with their columns, selected or not; empty if the job selects none.
+    names: Names = {}  # noqa: RUF012 (never changed)
 
 
 class Work(Protocol):

@@ -17,6 +17,7 @@ from stompkit.spark.fence import Span
 from stompkit.spark.jobs.contract import Done
 from stompkit.spark.jobs.dead_letters import Letters, Marks, NotSentError, beyond
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, life
+from stompkit.spark.names import Names, merged
 from stompkit.spark.states import Problem
 from stompkit.spark.stream.changes import UNREADABLE
 from stompkit.spark.targets.parquet import ParquetTarget
@@ -69,6 +70,7 @@ class Events:
             watched = self._guarded(df, is_poison, spool)
         elif self._on_problem == "dead-letter":
             watched = df.observe(counted, F.count_if(is_poison).alias("poison"))
+        found: list[Names] = []
         rows = self._store.write_changes(
             watched,
             batch_id,
@@ -77,6 +79,7 @@ class Events:
             tables=self._tables,
             span=span,
             through_driver=self._through_driver,
+            on_names=found.append,
         )
         letters = 0
         if self._on_problem == "dead-letter" and counted.get["poison"]:
@@ -89,7 +92,7 @@ class Events:
                 raise
             if letters and self._letters is not None:
                 self._letters.look_again()
-        return Done(rows, letters)
+        return Done(rows, letters, names=merged(found))
 
     def finish(self, spool: str) -> None:
         """Send the dead letters."""

@@ -90,7 +90,7 @@ class Replicate:
             raise
         if self._letters is not None and applied.dead_letters:
             self._letters.look_again()
-        return Done(applied.changes, applied.dead_letters)
+        return Done(applied.changes, applied.dead_letters, names=applied.names)
 
     def finish(self, spool: str) -> None:
         """Send the dead letters."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -28,12 +27,12 @@ from stompkit.spark.jobs.runs.behind import Beginning, beginning
 from stompkit.spark.jobs.runs.checkpoint import Checkpoint, Offset
 from stompkit.spark.jobs.runs.failures import Failures
 from stompkit.spark.jobs.runs.job_lock import alone
+from stompkit.spark.jobs.runs.known_names import KnownNames
 from stompkit.spark.jobs.runs.serving import serving
+from stompkit.spark.jobs.runs.session import listening, session
 from stompkit.spark.jobs.runs.source import stream
 from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings, seconds
 from stompkit.spark.jobs.work import Aggregating, Work, work_of
-from stompkit.spark.session import spark_session
-from stompkit.spark.ship import ship
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spool import SpoolError, SpoolReader, SpoolUnavailableError
 
@@ -98,6 +97,10 @@ class Pipeline:
         self._lock = threading.Lock()
         self._progress = Progress()
         self._metrics: StreamingQueryListener | None = None
+        self._names: Final = KnownNames(settings, job)
+        self._has_checked_names = False
+        #: Ends of the partitions of the spool at the start.
+        self._heads: Sequence[int] = ()
         #: Address of the metrics server while it runs.
         self.metrics_address: Address | None = None
 
@@ -133,7 +136,7 @@ class Pipeline:
             if self._is_stopping:
                 return
             self._checkpoint = Checkpoint(spark, self.settings.checkpoint_of(self.job))
-            with _listening(spark, self._metrics):
+            with listening(spark, self._metrics):
                 while self._goes_on_after_query(spark):
                     pass
 
@@ -160,6 +163,7 @@ class Pipeline:
             raise PipelineError(str(error)) from None
         except SpoolError:
             return "checkpoint"  # the source creates the spool, or reports the error
+        self._heads = self._patiently("the start", reader.head)
         assert self._checkpoint is not None
         batch_id = self._checkpoint.last()
         last = None
@@ -266,6 +270,7 @@ class Pipeline:
             self._check_folders(df.sparkSession)
             done = self._patiently(what, lambda: self._work.apply(df, batch_id, spool, span))
             took = time.monotonic() - begun
+            self._names.add(done.names)
             with self._lock:
                 progress = self._progress
                 self._progress = replace(
@@ -342,51 +347,26 @@ class Pipeline:
         read = offset.get("p", {})
         lag = sum(max(last - read.get(str(number), 0), 0) for number, last in enumerate(head))
         self._update(phase="running", lag=lag)
+        is_read = all(read.get(str(number), 0) >= end for number, end in enumerate(self._heads))
+        if is_read and self._names.names and not self._has_checked_names:
+            self._has_checked_names = True
+            for warning in self._names.unmatched():
+                _log.warning("%s", warning)
 
     def _update(self, **changes: Any) -> None:
         with self._lock:
             self._progress = replace(self._progress, **changes)
-
-    # Requirements of a run.
 
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:
         if self._spark is not None:
             yield self._spark
             return
-        how = self.settings.spark
-        is_main = threading.current_thread() is threading.main_thread()
-        before = signal.getsignal(signal.SIGINT) if is_main else None
-        spark = spark_session(
-            f"stompkit {self.settings.name} {self.job}",
-            master=how.master,
-            config={"spark.log.level": self._log_level, **how.config},
-        )
-        if is_main:
-            # Spark installs its own handler, which would abort the current batch.
-            signal.signal(signal.SIGINT, before)
-        try:
-            if how.ship:
-                ship(spark)
+        with session(self.settings, self.job, log_level=self._log_level) as spark:
             yield spark
-        finally:
-            spark.stop()
 
     def _query_name(self) -> str:
         return f"{self.settings.name}-{self.job}"
-
-
-@contextmanager
-def _listening(spark: SparkSession, listener: StreamingQueryListener | None) -> Iterator[None]:
-    """Register the listener for batches, if there is one."""
-    if listener is None:
-        yield
-        return
-    spark.streams.addListener(listener)
-    try:
-        yield
-    finally:
-        spark.streams.removeListener(listener)
 
 
 def _is_of(offset: Offset, reader: SpoolReader) -> bool:

@@ -10,7 +10,7 @@ from stompkit.spark.java import SparkError, find_java_home
 from stompkit.spark.jobs.settings import JobName, PipelineSettings
 from stompkit.spool import SpoolError
 
-__all__ = ["JobState", "Place", "look", "missing"]
+__all__ = ["JobState", "Place", "look", "missing", "unmatched"]
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -69,6 +69,20 @@ def missing(settings: PipelineSettings) -> list[str]:
         except MetricsError as problem:
             found.append(f"[metrics]: {problem}")
     return found
+
+
+def unmatched(settings: PipelineSettings) -> list[str]:
+    """Return a warning for each name in the settings that no change of former runs has had."""
+    if not _has_pyspark():
+        return []
+    # Imported on demand: it needs the libraries of the extra.
+    from stompkit.spark.jobs.runs.known_names import KnownNames
+
+    return [
+        f"{job}: {warning}"
+        for job in settings.jobs()
+        for warning in KnownNames(settings, job).unmatched()
+    ]
 
 
 def _has_pyspark() -> bool:

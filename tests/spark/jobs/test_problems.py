@@ -82,7 +82,7 @@ def test_a_message_that_is_no_changeset_stops_is_a_dead_letter_or_is_ignored(
     assert letter["problem"]
     assert burying.fence("s") == {0: 5}
     # The repeated batch changes nothing, and does not stop the job.
-    assert burying.apply(df, 1, "s") == (0, 0, 0)
+    assert burying.apply(df, 1, "s")[:3] == (0, 0, 0)
     assert len(burying.dead_letters("s")) == 1
     assert stopping.apply(df, 1, "s").changes == 0
     letters = tmp_path / "events" / DEAD_LETTERS
@@ -92,7 +92,7 @@ def test_a_message_that_is_no_changeset_stops_is_a_dead_letter_or_is_ignored(
     (file,) = files_of(letters, "stompkit_pipeline_dead_letters")
     assert pq.read_table(file).column("pipeline").to_pylist() == ["shop"]
     ignoring = events("ignore", str(tmp_path / "other"))
-    assert ignoring.apply(df, 0, "s") == (6, 0, 0)
+    assert ignoring.apply(df, 0, "s")[:3] == (6, 0, 0)
     assert ignoring.dead_letters("s") == []
 
 

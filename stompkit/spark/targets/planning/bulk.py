@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompkit.spark.documents import documents
+from stompkit.spark.documents import by_table, documents
 from stompkit.spark.states import Choice, Document, State, Step, TableRules
 
 __all__ = ["OpenTable", "by_table", "take"]
 
 _PLAIN: Final = pa.array(["update", "write", "read", "delete"])
-_SEPARATOR: Final = "\0"
 #: Number of rows decoded at a time, so that the data of one step fits into the processor's cache.
 _STEP: Final = 1000
 
@@ -51,18 +50,6 @@ class OpenTable:
             and not choice.ignores_null_updates
         )
         return cls(*source, rules, key_names, is_simple)
-
-
-def by_table(batch: pa.RecordBatch) -> list[tuple[tuple[str, str], np.ndarray]]:
-    """Return the tables of the changes, with the row numbers of each."""
-    filled = [pc.fill_null(batch.column(name), "") for name in ("schema", "table")]
-    names = pc.binary_join_element_wise(*filled, _SEPARATOR).dictionary_encode()
-    numbers = names.indices.to_numpy()
-    found = []
-    for number, name in enumerate(names.dictionary.to_pylist()):
-        schema, _, table = name.partition(_SEPARATOR)
-        found.append(((schema, table), np.flatnonzero(numbers == number)))
-    return found
 
 
 def take(table: OpenTable, batch: pa.RecordBatch) -> bool:

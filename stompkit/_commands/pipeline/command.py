@@ -186,9 +186,10 @@ def _address(text: str) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from stompkit._commands.pipeline.run import run
+    from stompkit._commands.pipeline.run import Display, run
     from stompkit.spark.jobs import Pipeline, load
 
+    display = None if options.quiet else Display()
     try:
         settings = load(options.config)
         settings = settings.with_options(
@@ -200,11 +201,12 @@ def _run(options: argparse.Namespace) -> int:
             once=options.once,
             trigger_s=options.trigger,
             log_level="WARN" if options.verbose else "OFF",
+            on_step=(lambda step: None) if display is None else display.step,
         )
     except PipelineError as problem:
         print(f"stompkit pipeline: {problem}", file=sys.stderr)
         return _USAGE
-    return run(pipeline, options.config, quiet=options.quiet, verbose=options.verbose)
+    return run(pipeline, options.config, display, verbose=options.verbose)
 
 
 def _check(options: argparse.Namespace) -> int:

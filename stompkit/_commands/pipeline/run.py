@@ -17,21 +17,21 @@ from stompkit._commands.shared.signals import ended_by_signals
 from stompkit.spark.jobs import Pipeline, PipelineError, Progress
 from stompkit.spark.session import SparkError
 
-__all__ = ["run"]
+__all__ = ["Display", "run"]
 
 #: Interval of progress output in seconds; without a terminal, only every Nth one is printed.
 _TELL_S: Final = 1.0
 _TELL_EVERY: Final = 10
 
 
-def run(pipeline: Pipeline, path: Path, *, quiet: bool, verbose: bool) -> int:
+def run(pipeline: Pipeline, path: Path, display: Display | None, *, verbose: bool) -> int:
     """Run a job until it ends; returns the exit status."""
     level = logging.DEBUG if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # Py4J would log the calls between Python and Java.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
-        with _told(pipeline, quiet=quiet), ended_by_signals(pipeline.stop):
+        with _told(pipeline, display), ended_by_signals(pipeline.stop):
             pipeline.run()
     except KeyboardInterrupt:
         raise
@@ -48,13 +48,12 @@ def run(pipeline: Pipeline, path: Path, *, quiet: bool, verbose: bool) -> int:
 
 
 @contextmanager
-def _told(pipeline: Pipeline, *, quiet: bool) -> Iterator[None]:
+def _told(pipeline: Pipeline, display: Display | None) -> Iterator[None]:
     """Report the progress in a background thread."""
-    if quiet:
+    if display is None:
         yield
         return
     ended = threading.Event()
-    display = _Display()
 
     def tell() -> None:
         is_told = False
@@ -75,17 +74,32 @@ def _told(pipeline: Pipeline, *, quiet: bool) -> Iterator[None]:
         display.end(pipeline.progress())
 
 
-class _Display:
-    """Progress output: one changing line on a terminal; elsewhere an occasional line with news."""
+class Display:
+    """Progress output: a line for each step of the start, and then the progress.
+
+    The progress is one changing line on a terminal, and elsewhere an occasional line with news.
+    """
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
         self._count = 0
         self._last = ""
+        self._lock = threading.Lock()
+
+    def step(self, step: str) -> None:
+        """Show a step of the start, from any thread."""
+        with self._lock:
+            self._clear()
+            print(step, file=sys.stderr, flush=True)
 
     def show(self, progress: Progress) -> None:
         """Show the progress if it is due."""
-        line = _line(progress)
+        if progress.phase == "starting" and not progress.problem:
+            return  # the steps are shown
+        with self._lock:
+            self._show(_line(progress))
+
+    def _show(self, line: str) -> None:
         if self._is_terminal:
             print(f"\r\x1b[K{line[: _columns()]}", end="", file=sys.stderr, flush=True)
         elif self._count % _TELL_EVERY == 0 and line != self._last:
@@ -95,9 +109,12 @@ class _Display:
 
     def end(self, progress: Progress) -> None:
         """Show the final progress."""
+        self._clear()
+        print(_line(progress), file=sys.stderr, flush=True)
+
+    def _clear(self) -> None:
         if self._is_terminal:
             print("\r\x1b[K", end="", file=sys.stderr)
-        print(_line(progress), file=sys.stderr, flush=True)
 
 
 def _line(progress: Progress) -> str:

@@ -52,6 +52,11 @@ class Analytics:
         self._begin: tuple[int, ...] | None = None
 
     @property
+    def target(self) -> str:
+        """Name of the place of the results."""
+        return self._place
+
+    @property
     def passing(self) -> tuple[type[Exception], ...]:
         """Errors for which a retry may succeed: an unreachable database, and a full disk."""
         return (OSError, *self._results.passing)

@@ -32,6 +32,10 @@ class Work(Protocol):
     """A job."""
 
     @property
+    def target(self) -> str:
+        """Name of what the job writes to, without secrets."""
+
+    @property
     def passing(self) -> tuple[type[Exception], ...]:
         """Errors of a batch for which a retry may succeed."""
 

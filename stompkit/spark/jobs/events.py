@@ -53,6 +53,11 @@ class Events:
             self._letters = Letters(self._find_letters, settings.name, options, mark)
 
     @property
+    def target(self) -> str:
+        """Name of the event store."""
+        return f"the event store {self._path}"
+
+    @property
     def passing(self) -> tuple[type[Exception], ...]:
         """Errors for which a retry may succeed: a full disk, or rejected dead letters."""
         return OSError, SinkUnavailableError, NotSentError

@@ -42,16 +42,23 @@ class Replicate:
         assert given is not None
         self._settings: Final = settings
         try:
-            self._target: Final = open_target(url, **_options_of(given, url))
+            opened = open_target(url, **_options_of(given, url))
         except ValueError as error:
             raise PipelineError(f"target.url: {error}") from None
         except ModuleNotFoundError as error:
             raise PipelineError(f"target.url: {error}: is an extra missing?") from None
+        assert isinstance(opened, (SqlTarget, FileTarget))
+        self._target: Final = opened
         self._letters: Letters | None = None
         if settings.dead_letter:
             mark = settings.folder() / "replicate" / "dead-letters.json"
             options = settings.dead_letter_options()
             self._letters = Letters(self._find_letters, settings.name, options, mark)
+
+    @property
+    def target(self) -> str:
+        """Name of the database, or URL of the files."""
+        return self._settings.without_secrets(self._target.name)
 
     @property
     def passing(self) -> tuple[type[Exception], ...]:
@@ -60,7 +67,6 @@ class Replicate:
 
     def folders(self) -> Mapping[str, Path]:
         """Return the folder of a target in files, or of an SQLite file."""
-        assert isinstance(self._target, (SqlTarget, FileTarget))
         folder = self._target.folder
         return {} if folder is None else {"the target": folder}
 
@@ -133,7 +139,6 @@ class Replicate:
         """Return dead letters stored in the target."""
         if isinstance(self._target, FileTarget):
             return beyond(self._target.dead_letters(pipeline, spool), after, most)
-        assert isinstance(self._target, SqlTarget)
         table = PipelineTables().dead_letters
         column = table.c
         are_new = [

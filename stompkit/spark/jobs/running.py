@@ -29,7 +29,7 @@ from stompkit.spark.jobs.runs.failures import Failures
 from stompkit.spark.jobs.runs.job_lock import alone
 from stompkit.spark.jobs.runs.known_names import KnownNames
 from stompkit.spark.jobs.runs.serving import serving
-from stompkit.spark.jobs.runs.session import listening, session
+from stompkit.spark.jobs.runs.session import InterruptedStartError, is_gone, listening, session
 from stompkit.spark.jobs.runs.source import stream
 from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings, seconds
 from stompkit.spark.jobs.work import Aggregating, Work, work_of
@@ -69,13 +69,14 @@ class Pipeline:
         trigger_s: float | None = None,
         spark: SparkSession | None = None,
         log_level: str = "OFF",
+        on_step: Callable[[str], object] = lambda step: None,
     ) -> None:
         """Describe a run without opening resources.
 
         With ``once`` the run ends when it has processed the messages present at its start.
         Otherwise a batch begins every ``trigger_s`` seconds; the default is that of the settings.
         ``spark`` is an existing session, which stays open. Without it a session is created, with
-        the log level ``log_level``.
+        the log level ``log_level``. ``on_step`` is called with each step of the start, in words.
 
         Raises PipelineError if the settings lack something that the job requires.
         """
@@ -86,6 +87,7 @@ class Pipeline:
         self._retry_s = seconds(settings.retry_for)
         self._spark = spark
         self._log_level = log_level
+        self._on_step = on_step
         self._work: Final[Work] = work_of(settings, job)
         self._failures: Final = Failures(settings, self._work, settings.checkpoint_of(job))
         self._is_stopping = False
@@ -124,12 +126,21 @@ class Pipeline:
                 served = serving(self.settings, self.job, self, query=self._query_name())
                 self.metrics_address, self._metrics = stack.enter_context(served)
                 self._run()
-        except BaseException:
-            self._update(phase="failed")
-            raise
+        except BaseException as error:
+            if not self._is_stopped_with_spark(error):
+                self._update(phase="failed")
+                raise
+            # A stop that is a signal to all processes ends the JVM, too.
+            _log.debug("Spark has ended", exc_info=True)
         finally:
             self._work.close()
         self._update(phase="ended", problem="")
+
+    def _is_stopped_with_spark(self, error: BaseException) -> bool:
+        """Return True for errors of a stop that has ended Spark before the job."""
+        if isinstance(error, InterruptedStartError):
+            return True
+        return self._is_stopping and isinstance(error, Exception) and is_gone()
 
     def _run(self) -> None:
         with self._session() as spark:
@@ -177,6 +188,7 @@ class Pipeline:
             raise
         except Exception as error:
             raise PipelineError(self._failures.reason_of(error)) from error
+        self._on_step(f"connected to {self._work.target}")
         place = self._checkpoint.place
         if not isinstance(self._work, Aggregating):
             options = SourceOptions.parse(self.settings.source_options(self.job))
@@ -224,6 +236,7 @@ class Pipeline:
             .queryName(self._query_name())
             .option("checkpointLocation", settings.checkpoint_of(self.job))
         )
+        self._on_step(f"reading the spool {settings.spool()}, waiting for the first change")
         if self._once:
             return writer.trigger(availableNow=True).start()
         pause = f"{round(self._trigger_s * 1000)} milliseconds"
@@ -362,6 +375,7 @@ class Pipeline:
         if self._spark is not None:
             yield self._spark
             return
+        self._on_step("starting Spark")
         with session(self.settings, self.job, log_level=self._log_level) as spark:
             yield spark
 

@@ -88,6 +88,8 @@ class SqlTarget:
         # Report an invalid URL immediately.
         database = Database(url, foreign_keys)
         database.close()
+        #: URL without its secrets.
+        self.name = database.name
         file = database.engine.url.database or ""
         is_file = database.backend == "sqlite" and not file.startswith(("file:", ":memory:"))
         #: The folder of an SQLite file, which tasks have to see.

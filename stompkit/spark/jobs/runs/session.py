@@ -6,7 +6,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from subprocess import Popen, TimeoutExpired
+from typing import Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -14,7 +17,14 @@ from stompkit.spark.jobs.settings import JobName, PipelineSettings
 from stompkit.spark.session import spark_session
 from stompkit.spark.ship import ship
 
-__all__ = ["listening", "session"]
+__all__ = ["InterruptedStartError", "is_gone", "listening", "session"]
+
+#: Time in seconds for which an ending JVM is waited for.
+_END_S: Final = 10.0
+
+
+class InterruptedStartError(Exception):
+    """SIGINT has ended the start of Spark, in place of its handler."""
 
 
 @contextmanager
@@ -23,20 +33,39 @@ def session(settings: PipelineSettings, job: JobName, *, log_level: str) -> Iter
     how = settings.spark
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if is_main else None
-    spark = spark_session(
-        f"stompkit {settings.name} {job}",
-        master=how.master,
-        config={"spark.log.level": log_level, **how.config},
-    )
-    if is_main:
-        # Spark installs its own handler, which would abort the current batch.
-        signal.signal(signal.SIGINT, before)
+    try:
+        spark = spark_session(
+            f"stompkit {settings.name} {job}",
+            master=how.master,
+            config={"spark.log.level": log_level, **how.config},
+        )
+    except KeyboardInterrupt:
+        if before is signal.default_int_handler:
+            raise
+        raise InterruptedStartError from None
+    finally:
+        if is_main:
+            # Spark installs its own handler, which would abort the current batch.
+            signal.signal(signal.SIGINT, before)
     try:
         if how.ship:
             ship(spark)
         yield spark
     finally:
         spark.stop()
+
+
+def is_gone() -> bool:
+    """Return True if Spark's JVM has ended, or could not be started."""
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if not isinstance(process, Popen):
+        return gateway is None
+    try:
+        process.wait(_END_S)
+    except TimeoutExpired:
+        return False
+    return True
 
 
 @contextmanager

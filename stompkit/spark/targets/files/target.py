@@ -78,6 +78,8 @@ class FileTarget(ABC):
             Add missing columns; no other column is dropped.
         """
         self.url = url
+        #: URL, which has no secrets: they are options.
+        self.name = url
         self._settings: dict[str, Any] = {
             "create": create,
             "evolve": evolve,

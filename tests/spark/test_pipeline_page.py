@@ -1,11 +1,13 @@
-"""The commands on the page about pipelines have the results shown there."""
+"""The commands on the pages about pipelines have the results shown there."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +22,7 @@ from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spool import SpoolError, SpoolReader
 from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
-from tests.documentation.pages import tree
+from tests.documentation.pages import ROOT, section, tree
 from tests.replication.brokers import connect
 from tests.spark.jobs.test_jobs import order
 
@@ -28,13 +30,24 @@ pytestmark = pytest.mark.matrix
 
 LONG_S: Final = 300.0
 COUNT: Final = 20
+#: The page with the first pipeline, and the pages with further tasks.
+PAGE: Final = "docs/howto/pipeline.rst"
+PAGES: Final = (PAGE, "docs/howto/pipeline-maintenance.rst", "docs/howto/spark-queries.rst")
+
+
+def first_blocks() -> list[nodes.literal_block]:
+    """Return the blocks of the section about the first pipeline."""
+    return list(section(PAGE, "first-pipeline").findall(nodes.literal_block))
 
 
 class Page:
-    """The blocks of the page, with the places and brokers replaced by those of this test."""
+    """The blocks of the pages, with the places and brokers replaced by those of this test.
+
+    Those about the first pipeline are not among them.
+    """
 
     def __init__(self, broker: RunningBroker, folder: Path) -> None:
-        """Read the page."""
+        """Read the pages."""
         address = f"{broker.host}:{broker.port}"
         others = {
             "mq1:61613,mq2:61613": address,
@@ -44,7 +57,11 @@ class Page:
             "shop.toml": f"{folder}/shop.toml",
         }
         self.blocks: list[str] = []
-        for block in tree("docs/howto/pipeline.rst").findall(nodes.literal_block):
+        first = first_blocks()
+        blocks = [block for page in PAGES for block in tree(page).findall(nodes.literal_block)]
+        for block in blocks:
+            if block in first:
+                continue
             text = block.astext()
             for theirs, ours in others.items():
                 text = text.replace(theirs, ours)
@@ -75,9 +92,11 @@ def page(stomp_broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @contextmanager
-def running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: list[str], folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command until the end of the block."""
-    with subprocess.Popen(command) as process:
+    with subprocess.Popen(command, cwd=folder, env=environment) as process:
         try:
             yield process
         finally:
@@ -109,6 +128,38 @@ def copied(path: Path) -> list[tuple[Any, ...]]:
             return connection.execute("SELECT id, seen FROM orders ORDER BY id").fetchall()
         except sqlite3.OperationalError:
             return []
+
+
+def test_the_first_pipeline_of_the_page_copies_the_table(
+    stomp_broker: RunningBroker, tmp_path: Path
+) -> None:
+    texts = [block.astext() for block in first_blocks()]
+    for begin, name in (("from sqlalchemy", "shop.py"), ('name = "first"', "first.toml")):
+        (text,) = [each for each in texts if each.startswith(begin)]
+        (tmp_path / name).write_text(f"{text}\n")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "XDG_STATE_HOME": str(tmp_path / "xdg"),
+    }
+    lines = [line for text in texts for line in text.splitlines()]
+    broker = f"stomp://{stomp_broker.host}:{stomp_broker.port}/"
+    typed = [line for line in lines if line.startswith(("stompkit ", "python "))]
+    typed.remove("stompkit serve")
+    commands = []
+    for line in typed:
+        program, *words = shlex.split(line.replace("stomp://localhost/", broker))
+        module = ["-m", program] if program == "stompkit" else []
+        commands.append([sys.executable, *module, *words])
+    receive, *others, show = commands
+    with running(receive, tmp_path, environment):
+        for command in others:
+            if "pipeline" in command:
+                assert wait_until(lambda: received(tmp_path / "spool") == 1, LONG_S)
+            subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    shown = subprocess.run(show, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert shown.stdout == f"{lines[-1]}\n"
+    assert shown.stdout.count("(") == 2
 
 
 def test_commands_and_file_of_the_page_do_what_it_says(

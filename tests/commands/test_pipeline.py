@@ -99,7 +99,7 @@ def test_a_target_that_cannot_be_used_is_told(run: Run, file: Path, tmp_path: Pa
     (tmp_path / "copy.sqlite").write_text("no database at all")
     status, output, errors = run("check", file)
     assert status == 0
-    assert f"{file}: not yet: replicate: " in errors
+    assert f"{file}: not yet: replicate: target.url: " in errors
     assert "copy.sqlite cannot be used: the file is no database of SQLite" in errors
     assert "not yet: events: " not in errors
     assert f"{file}: replicate: OK" in output

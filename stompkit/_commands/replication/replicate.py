@@ -132,6 +132,14 @@ def _looked_up(name: str, url: str) -> str:
 # Running.
 
 
+def _places(options: argparse.Namespace) -> dict[str, str]:
+    """Return where the URLs of the source and the target are given."""
+    return {
+        name: f"--{name}" if name in vars(options) else f"{options.config}: {name}"
+        for name in ("from", "to")
+    }
+
+
 def _run(job: Job, options: argparse.Namespace) -> int:
     try:
         with _locked(job), _reporting(job, options), ended_by_signals(job.stop):
@@ -140,7 +148,9 @@ def _run(job: Job, options: argparse.Namespace) -> int:
         raise
     except Exception as error:
         logging.getLogger(__name__).debug("the job has failed", exc_info=True)
-        print(f"stompkit replicate: {job.without_secrets(reason(error))}", file=sys.stderr)
+        print(
+            f"stompkit replicate: {job.described(reason(error), _places(options))}", file=sys.stderr
+        )
         return 1
     return 0
 

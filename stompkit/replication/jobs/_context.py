@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ from blinker import Signal
 
 from stompkit._common.secrets import mask, mask_url
 from stompkit.client.blocking import Link, LinkClosedError
-from stompkit.replication.jobs._settings import JobSettings
+from stompkit.replication.jobs._settings import JobError, JobSettings
 from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.tables import Tables
 
@@ -49,6 +50,8 @@ class JobContext:
         """Permanent failure of a target."""
         self.error = ""
         """Current problem, for the status."""
+        self.failed_end = ""
+        """``from`` or ``to`` once this end of the job has failed, for messages."""
         self._on_applied = on_applied
         self._links: list[tuple[str, Link]] = []
 
@@ -69,18 +72,31 @@ class JobContext:
         for stop in self.stop_targets:
             stop()
 
-    def fail(self, error: BaseException) -> None:
+    @contextmanager
+    def blaming(self, end: str) -> Iterator[None]:
+        """Note that the end has failed, if an exception is raised."""
+        try:
+            yield
+        except JobError:
+            raise  # it names the option itself
+        except Exception:
+            self.failed_end = self.failed_end or end
+            raise
+
+    def fail(self, error: BaseException, end: str = "to") -> None:
         """End the job, because a target has failed; an idle source would not notice."""
         self.failure = error
+        self.failed_end = self.failed_end or end
         self.stop()
 
-    def watch(self, url: str, link: Link) -> None:
-        """Report a connection in the status, and end the job if it gives up."""
+    def watch(self, end: str, link: Link) -> None:
+        """Report a connection of an end in the status, and end the job if it gives up."""
+        url = self.settings.source if end == "from" else self.settings.to
 
         def closed(done: Future[None]) -> None:
             error = done.exception()
             if error is not None:
-                self.fail(LinkClosedError(f"{mask_url(url)}: {error}"))
+                self.fail(LinkClosedError(f"{mask_url(url)}: {error}"), end)
 
         self._links.append((mask_url(url), link))
         self.stop_targets.append(link.stop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,9 +28,22 @@ from stompkit.replication.jobs._urls import (
 )
 from stompkit.replication.jobs.feeder import FeederClosedError
 from stompkit.replication.model.events import Changeset
+from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
 from stompkit.replication.sinks.signals import SignalsStoppedError
 
 __all__ = ["Job"]
+
+#: Settings of the ends of a job, by default.
+_OPTIONS: Final = {"from": "--from", "to": "--to"}
+#: Packages with the errors of sources that are databases.
+_SOURCES: Final = ("stompkit.replication.sources.", "psycopg.", "pymysql.", "sqlalchemy.")
+
+
+def _end_of(error: Exception) -> str:
+    """Return the end of a job that an error of its source's thread is about, if it is clear."""
+    if isinstance(error, (ApplyError, SinkMisconfiguredError)):
+        return "to"
+    return "from" if f"{type(error).__module__}.".startswith(_SOURCES) else ""
 
 
 class Job:
@@ -101,7 +114,7 @@ class Job:
                 self._run(source)
             except BaseException as error:
                 self._phase = "failed"
-                self._job.error = self.without_secrets(str(error) or type(error).__name__)
+                self._job.error = self.described(str(error) or type(error).__name__)
                 raise
             else:
                 self._phase = "ended"
@@ -133,6 +146,14 @@ class Job:
             status.phase = "snapshot"
         return status
 
+    def described(self, reason: str, places: Mapping[str, str] = _OPTIONS) -> str:
+        """Return the reason of a failure with the setting to check, and without secrets.
+
+        *places* are the settings of the source and the target, as users have given them.
+        """
+        place = places.get(self._job.failed_end)
+        return self.without_secrets(f"{place}: {reason}" if place else reason)
+
     def without_secrets(self, text: str) -> str:
         """Return a text with the passwords in the job's URLs masked.
 
@@ -148,5 +169,8 @@ class Job:
             # Changesets that could not be passed on will be read again.
             if self._job.failure is None and not self._job.stopping.is_set():
                 raise
+        except Exception as error:
+            self._job.failed_end = self._job.failed_end or _end_of(error)
+            raise
         if self._job.failure is not None:
             raise self._job.failure

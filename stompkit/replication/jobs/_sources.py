@@ -141,11 +141,12 @@ class SourceOpener:
             self._job.stop_targets.append(signals.stop)
             applied = self._job.recover
         else:
-            sink = stack.enter_context(self._target.sink())
+            with self._job.blaming("to"):
+                sink = stack.enter_context(self._target.sink())
             applied = self._job.applied
         more = {"connect_headers": {"client-id": settings.durable}} if settings.durable else {}
         link = stack.enter_context(url.link(receipts=not settings.no_receipts, **more))
-        self._job.watch(settings.source, link)
+        self._job.watch("from", link)
         consumer = Consumer(
             link,
             url.destination,
@@ -202,7 +203,8 @@ class SourceOpener:
             try:
                 seen = relay.status()
             except Exception as error:
-                status.error = self._job.without_secrets(f"the outbox cannot be read: {error}")
+                reason = self._job.without_secrets(f"the outbox cannot be read: {error}")
+                status.error = status.error or reason
                 return
             status.position = f"{seen.origin}: {seen.last_sequence}" if seen.origin else ""
             status.backlog = seen.backlog

@@ -35,11 +35,15 @@ class Target:
 
     def connect(self, stack: ExitStack) -> None:
         """Connect the target to the signals."""
+        with self._job.blaming("to"):
+            self._connect(stack)
+
+    def _connect(self, stack: ExitStack) -> None:
         settings = self._job.settings
         if self._job.target_scheme in BROKERS:
             self.sub = sub = self._stomp_sub()
             stack.callback(sub.close, _CLOSE_S)
-            self._job.watch(settings.to, sub.link)
+            self._job.watch("to", sub.link)
         elif self._job.target_scheme == "print":
             stack.callback(self._printer().close)
         else:

@@ -34,6 +34,7 @@ from stompkit.replication.sources._outbox_lease import (
 )
 from stompkit.replication.sources._outbox_rows import OutboxRows
 from stompkit.replication.sources.outbox_tables import OutboxTables
+from stompkit.replication.sql.failures import failure_of
 
 __all__ = ["OutboxError", "OutboxRelay", "Publish", "RelayStatus", "SendsEncoded"]
 
@@ -149,13 +150,15 @@ class OutboxRelay:
         self._rows = OutboxRows(self._tables, self._engine, self._lease, keep_s)
         self._sent: deque[_Sent] = deque()
         self._published = 0
+        self._has_led = False
 
     # Running.
 
     def run(self, stop: Event) -> None:
         """Publish until ``stop`` is set; failures are logged, and retried after a pause.
 
-        Raises :class:`OutboxError` if the outbox has another origin, or the database has no outbox.
+        Raises :class:`OutboxError` if the outbox has another origin, or the database has no outbox
+        or refuses the user at the start.
         """
         backoff = Backoff(2 * self._poll_s, _MAX_PAUSE_S)
         try:
@@ -170,7 +173,7 @@ class OutboxRelay:
                     raise
                 except Exception as error:
                     if isinstance(error, DBAPIError):
-                        self._check_tables()
+                        self._check_tables(error)
                     self._give_up(error)
                     stop.wait(backoff.fail())
                 else:
@@ -209,8 +212,19 @@ class OutboxRelay:
             raise
         return self._published - begun
 
-    def _check_tables(self) -> None:
-        """Raise OutboxError if the database can be asked, and has no outbox: waiting is useless."""
+    def _check_tables(self, failed: DBAPIError) -> None:
+        """Raise OutboxError if waiting is useless.
+
+        That is if the database refuses the user at the start, or can be asked and has no outbox.
+        """
+        name = self._engine.dialect.name
+        backend = "mysql" if name == "mariadb" else name
+        if not self._has_led and failure_of(failed.orig, backend) == "denied":
+            reason = str(failed.orig and failed.orig.args[-1]).strip().partition("\n")[0]
+            raise OutboxError(
+                f"the database refuses this user: {reason}. Check the URL, and what the user is"
+                " granted."
+            ) from None
         with suppress(SQLAlchemyError):
             known = inspect(self._engine)
             table = self._tables.state
@@ -264,6 +278,7 @@ class OutboxRelay:
         if state is None:
             return False
         self._rows.begin(state)
+        self._has_led = True
         return True
 
     def _give_up(self, error: BaseException) -> None:

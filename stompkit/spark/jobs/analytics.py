@@ -45,6 +45,7 @@ class Analytics:
         #: True if the last report could not be written.
         self._is_unwritten = False
         self._results: Final = results_of(settings)
+        self._setting: Final = "analytics.path" if given.path else "analytics.url"
         self._place: Final = given.path or "the database of [analytics]"
         #: Result of the current batch: Spark's state must not be queried twice.
         self._counted: tuple[tuple[int, dict[int, int]], Counted] | None = None
@@ -55,6 +56,11 @@ class Analytics:
     def target(self) -> str:
         """Name of the place of the results."""
         return self._place
+
+    @property
+    def setting(self) -> str:
+        """Setting that names it."""
+        return self._setting
 
     @property
     def passing(self) -> tuple[type[Exception], ...]:

@@ -36,6 +36,10 @@ class Work(Protocol):
         """Name of what the job writes to, without secrets."""
 
     @property
+    def setting(self) -> str:
+        """Setting of the file that names the target, such as ``target.url``."""
+
+    @property
     def passing(self) -> tuple[type[Exception], ...]:
         """Errors of a batch for which a retry may succeed."""
 

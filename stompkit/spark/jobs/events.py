@@ -58,6 +58,11 @@ class Events:
         return f"the event store {self._path}"
 
     @property
+    def setting(self) -> str:
+        """Setting that names it."""
+        return "events.path"
+
+    @property
     def passing(self) -> tuple[type[Exception], ...]:
         """Errors for which a retry may succeed: a full disk, or rejected dead letters."""
         return OSError, SinkUnavailableError, NotSentError

@@ -61,6 +61,11 @@ class Replicate:
         return self._settings.without_secrets(self._target.name)
 
     @property
+    def setting(self) -> str:
+        """Setting that names it."""
+        return "target.url"
+
+    @property
     def passing(self) -> tuple[type[Exception], ...]:
         """Errors for which a retry may succeed: an unreachable database, or unsent dead letters."""
         return SinkUnavailableError, NotSentError

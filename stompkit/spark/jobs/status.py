@@ -49,7 +49,7 @@ def missing(settings: PipelineSettings) -> list[str]:
                 work.fence("")
             except Exception as error:
                 reason = str(error) or type(error).__name__
-                found.append(f"{job}: {settings.without_secrets(reason)}")
+                found.append(f"{job}: {work.setting}: {settings.without_secrets(reason)}")
             finally:
                 work.close()
     else:

@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import Catalog, Database, TargetTable
 from stompkit.spark.jobs.settings import PipelineError, TargetSettings
 from stompkit.spark.targets.database.pipeline_tables import PipelineTables
@@ -40,6 +41,7 @@ class Tables:
             self.database: Final = Database(url, "deferred")
         except ValueError as error:
             raise PipelineError(f"{place}: {error}") from None
+        self._place: Final = place
         self.books: Final = PipelineTables()
         self._catalog: Final = Catalog(
             schema_map={} if settings is None else settings.schema_map,
@@ -58,9 +60,12 @@ class Tables:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Open a transaction; raises SinkUnavailableError."""
-        with self.database.transaction() as connection:
-            yield connection
+        """Open a transaction; raises SinkUnavailableError, which names the setting."""
+        try:
+            with self.database.transaction() as connection:
+                yield connection
+        except SinkUnavailableError as error:
+            raise type(error)(f"{self._place}: {error}") from error
 
     def find(self, connection: Connection, schema: str, table: str) -> TargetTable | None:
         """Return the table that corresponds to a source table."""

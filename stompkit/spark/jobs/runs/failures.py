@@ -8,6 +8,7 @@ from typing import Final
 from stompkit.replication.sinks import SinkMisconfiguredError
 from stompkit.spark.fence import TargetBehindError
 from stompkit.spark.jobs.contract import Aggregating, Work
+from stompkit.spark.jobs.dead_letters import NotSentError
 from stompkit.spark.jobs.settings import PipelineSettings
 from stompkit.spool import SpoolUnavailableError
 
@@ -62,7 +63,11 @@ class Failures:
         """Return the reason of an error of a batch."""
         if type(error).__module__.startswith("pyspark."):
             return self._settings.without_secrets(_quoted(str(error)))
-        return self._settings.without_secrets(self._work.explain(error))
+        text = self._settings.without_secrets(self._work.explain(error))
+        if isinstance(error, NotSentError):
+            return f"dead-letter: {text}"
+        is_of_target = isinstance(error, (SinkMisconfiguredError, *self._work.passing))
+        return f"{self._work.setting}: {text}" if is_of_target else text
 
     def _advice(self, text: str) -> str:
         """Return how to proceed if Spark cannot resume from its checkpoint."""

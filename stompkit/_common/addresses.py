@@ -7,14 +7,20 @@ import os
 import re
 from typing import Final
 
-__all__ = ["address_text", "host_port", "parse_host_port", "parse_url_host"]
+__all__ = ["address_text", "has_scheme", "host_port", "parse_host_port", "parse_url_host"]
 
 #: Port of STOMP in a URL without a port.
 _STOMP_PORT: Final = 61613
 _LAST_PORT: Final = 65_535
 #: A number of more digits is no port, and is not converted.
 _MOST_PORT_DIGITS: Final = 5
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _NOT_IN_A_NAME: Final = re.compile(r"[\s\x00-\x1f\x7f/:\[\]]")
+
+
+def has_scheme(text: str) -> bool:
+    """Return True for a URL, which is not the path of a file: ``Path`` would remove its slashes."""
+    return _SCHEME.match(text) is not None
 
 
 def host_port(host: str, port: int) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
+from stompkit._common.addresses import has_scheme
+from stompkit._common.secrets import mask_url
 from stompkit._common.spelling import did_you_mean
 
 __all__ = ["Parser", "argument_type", "is_path", "positive"]
@@ -16,7 +18,9 @@ __all__ = ["Parser", "argument_type", "is_path", "positive"]
 _Value = TypeVar("_Value")
 
 #: Names of arguments that are paths, beside those of the type Path.
-_PATHS: Final = frozenset({"DIR", "DIRECTORY", "FILE", "FOLDER", "STORE"})
+_PATHS: Final = frozenset({"DIR", "DIRECTORY", "FILE", "FOLDER", "SPOOL", "STORE"})
+#: Those of them that can also be URLs.
+_URLS: Final = frozenset({"SPOOL", "STORE"})
 
 
 def is_path(action: argparse.Action) -> bool:
@@ -114,8 +118,12 @@ class Parser(argparse.ArgumentParser):
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> object:
         """Return the values of an argument; an empty path is not the current directory."""
-        if is_path(action) and "" in arg_strings:
-            raise argparse.ArgumentError(action, "the path is empty")
+        if is_path(action):
+            if "" in arg_strings:
+                raise argparse.ArgumentError(action, "the path is empty")
+            for text in filter(has_scheme, arg_strings if action.metavar not in _URLS else ()):
+                problem = f"{mask_url(text)!r} is a URL, but a path on this machine is needed"
+                raise argparse.ArgumentError(action, problem)
         return super()._get_values(action, arg_strings)
 
     def _options(self) -> Iterator[str]:

@@ -19,6 +19,7 @@ from sqlalchemy.exc import (
     StatementError,
 )
 
+from stompkit._common.secrets import mask_url
 from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
 from stompkit.replication.sql.failures import failure_of, is_orphan
 
@@ -85,8 +86,8 @@ class Database:
             raise ValueError(
                 f"a sink writes to SQLite, PostgreSQL, MariaDB and MySQL, not to {name}"
             )
-        #: URL without its secrets.
-        self.name = self.engine.url.set(query={}).render_as_string()
+        #: URL without its secrets, as it can be given again.
+        self.name = mask_url(_text_of(target))
 
     @property
     def can_defer(self) -> bool:
@@ -223,6 +224,13 @@ class Database:
         if self.backend == "sqlite" and (trouble := _trouble_of_file(self.engine.url, error.orig)):
             return SinkDeniedError(f"{self.name} cannot be used: {trouble}")
         return SinkUnavailableError(f"{self.name} cannot be used: {reason}")
+
+
+def _text_of(target: Engine | URL | str) -> str:
+    if isinstance(target, str):
+        return target
+    url = target.url if isinstance(target, Engine) else target
+    return url.render_as_string(hide_password=False)
 
 
 def _make_engine(url: URL | str) -> Engine:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from stompkit._common.addresses import has_scheme
 from stompkit._common.files import describe
 from stompkit.frames import Limits
 from stompkit.server.domain.errors import RefusedError
@@ -191,6 +192,8 @@ def _check_store(store: StoreSettings, document: Document) -> None:
     kind = store.effective_kind
     if store.path == "":
         document.add(("store", "path"), "must not be empty")
+    elif store.path is not None and has_scheme(store.path):
+        document.add(("store", "path"), "is a URL: write it as url, or name a directory")
     if kind == "lmdb" and store.path is None:
         document.add(
             ("store", "kind"), 'lmdb needs a directory: add path = "/var/lib/stompkit", say'

@@ -29,6 +29,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.pool import QueuePool
 
+from stompkit._common.secrets import mask_url
 from stompkit.server.interfaces import StoreError, StoreFullError
 from stompkit.server.log import store_events
 from stompkit.server.stores.driver_errors import lacks_room, reason
@@ -71,6 +72,7 @@ class Database:
         driver = _DRIVERS.get(parsed.drivername)
         if driver is not None:
             parsed = parsed.set(drivername=f"{parsed.drivername}+{driver}")
+        self._given = url
         self._url = parsed
         self._synchronous = synchronous
         self._engine: Engine | None = None
@@ -79,8 +81,8 @@ class Database:
 
     @property
     def name(self) -> str:
-        """The URL without its secrets."""
-        return self._url.set(query={}).render_as_string()
+        """The URL without its secrets, as it can be given again."""
+        return mask_url(self._given)
 
     @property
     def file(self) -> Path | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
+
+from stompkit._common.secrets import mask_url
 
 __all__ = ["PostgresUrl", "parsed"]
 
@@ -19,8 +20,6 @@ _SEVERAL: Final = re.compile(
 _HOST: Final = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<host>[^:\[\]]*))(?::(?P<port>\d+))?")
 _DIALECT: Final = "postgresql+psycopg"
 _DEFAULT_PORT: Final = "5432"
-#: Stands for the hosts while SQLAlchemy renders a URL without its secrets.
-_PLACE: Final = "hosts.invalid"
 
 _INVALID: Final = (
     "the URL of an SQL store has to be like postgresql://USER:PASSWORD@HOST/DATABASE or"
@@ -29,7 +28,7 @@ _INVALID: Final = (
 
 
 class PostgresUrl(NamedTuple):
-    """Parameters of libpq for connections, and the URL without its secrets."""
+    """Parameters of libpq for connections, and the URL as it is given, without its secrets."""
 
     parameters: dict[str, Any]
     name: str
@@ -52,10 +51,7 @@ def parsed(url: str) -> PostgresUrl:
         _, parameters = dialect().create_connect_args(found)
     except (ArgumentError, ValueError, TypeError):
         raise ValueError(_INVALID) from None
-    # The ports are shown with their hosts. URL.set() would keep the port.
-    shown = found.set(drivername="postgresql", host=_PLACE, query={})._replace(port=None)
-    parameters = {**parameters, **hosts}
-    return PostgresUrl(parameters, shown.render_as_string().replace(_PLACE, _shown(parameters)))
+    return PostgresUrl({**parameters, **hosts}, mask_url(url))
 
 
 def _hosts(text: str) -> dict[str, str]:
@@ -72,12 +68,3 @@ def _hosts(text: str) -> dict[str, str]:
 
 def _texts(match: re.Match[str]) -> dict[str, str]:
     return {name: text or "" for name, text in match.groupdict().items()}
-
-
-def _shown(parameters: Mapping[str, Any]) -> str:
-    """Return the hosts and ports as in a URL."""
-    hosts = str(parameters.get("host", "")).split(",")
-    ports = str(parameters.get("port", "")).split(",")
-    named = [f"[{each}]" if ":" in each else each for each in hosts]
-    pairs = zip(named, ports if len(ports) == len(named) else ports * len(named), strict=True)
-    return ",".join(f"{host}:{port}" if port else host for host, port in pairs)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from stompkit._common.addresses import has_scheme
 from stompkit._common.metrics import parse_address
 from stompkit._common.settings import ConfigurationError, read_toml
 from stompkit.spark.java import SparkError
@@ -51,6 +52,7 @@ def parse(found: Mapping[str, Any]) -> PipelineSettings:
     name = found.get("name")
     if isinstance(name, str) and not _NAME.fullmatch(name):
         mistakes.append("name: this is 1 to 80 letters, digits, dots, hyphens and underscores")
+    _try("state-dir", _check_path, found.get("state-dir"), mistakes)
     for setting in ("trigger", "retry-for"):
         _try(setting, seconds, found.get(setting), mistakes)
     source, letters, events = (found.get(each) for each in ("source", "dead-letter", "events"))
@@ -64,6 +66,7 @@ def parse(found: Mapping[str, Any]) -> PipelineSettings:
     if isinstance(letters, dict) and letters:
         _try("dead-letter", _check_dead_letter, letters, mistakes)
     if isinstance(events, dict):
+        _try("events.path", _check_path, events.get("path"), mistakes)
         _try("events.ttl", life, events.get("ttl"), mistakes)
         _try("events.keep-history", life, events.get("keep-history"), mistakes)
     target = found.get("target")
@@ -115,12 +118,18 @@ def _check_dead_letter(found: Mapping[str, Any]) -> None:
 def _check_analytics(found: Mapping[str, Any], mistakes: list[str]) -> None:
     for setting in ("watermark", "report-span"):
         _try(f"analytics.{setting}", seconds, found.get(setting), mistakes)
+    _try("analytics.path", _check_path, found.get("path"), mistakes)
     _try("analytics.url", resolved, found.get("url"), mistakes)
     if bool(found.get("path")) == bool(found.get("url")):
         mistakes.append(
             "analytics: this needs a path, a folder for Parquet files, or a url, that of a"
             " database, and not both"
         )
+
+
+def _check_path(found: str) -> None:
+    if has_scheme(found):
+        raise PipelineError("this is a folder of the file system, and not a URL")
 
 
 def _check_master(found: str) -> None:

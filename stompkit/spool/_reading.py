@@ -12,7 +12,7 @@ from typing import Final
 from stompkit.spool._errors import DataLostError, OtherSpoolError, SpoolError
 from stompkit.spool._partition import Partition
 from stompkit.spool._storage import FolderStorage, Storage
-from stompkit.spool.address import ServerAccess, is_url
+from stompkit.spool.address import ServerAccess, is_url, other_url
 from stompkit.spool.readers import Reader
 from stompkit.spool.segments.blocks import Block
 from stompkit.spool.segments.entries import Entry
@@ -196,6 +196,8 @@ class SpoolReader:
 
 
 def _storage(folder: str | PathLike[str], expect_id: str, access: ServerAccess | None) -> Storage:
+    if problem := other_url(folder):
+        raise SpoolError(problem)
     if not is_url(folder):
         return FolderStorage(Path(folder))
     # Most readers need no HTTP.

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from stompkit._common.addresses import host_port
-from stompkit._common.secrets import SecretError, first_line
+from stompkit._common.addresses import has_scheme, host_port
+from stompkit._common.secrets import SecretError, first_line, mask_url
 
 __all__ = [
     "ACCESS_PATIENCE_S",
@@ -17,6 +17,7 @@ __all__ = [
     "ServerAccess",
     "ServerUrl",
     "is_url",
+    "other_url",
     "parse_url",
     "read_token",
 ]
@@ -54,6 +55,17 @@ class ServerUrl(NamedTuple):
 def is_url(place: str | PathLike[str]) -> bool:
     """Return True if a place is the URL of a server, and not a folder."""
     return isinstance(place, str) and place.lower().startswith(("http://", "https://"))
+
+
+def other_url(place: str | PathLike[str]) -> str | None:
+    """Return why a place can be no spool, if it is the URL of something else than a server."""
+    if not isinstance(place, str) or is_url(place) or not has_scheme(place):
+        return None
+    return (
+        f"{mask_url(place)!r} is no spool: a spool is a folder on this machine, or the URL of its"
+        " server, http://HOST:PORT or https://HOST:PORT, which `stompkit spool serve` starts on"
+        " the machine with the folder"
+    )
 
 
 def parse_url(text: str) -> ServerUrl:

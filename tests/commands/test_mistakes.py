@@ -144,7 +144,9 @@ PATH_ARGUMENTS = list(path_arguments())
 
 def test_the_commands_have_arguments_that_are_paths() -> None:
     names = [name for name, _, _ in PATH_ARGUMENTS]
-    assert {"stompkit spool verify DIR", "stompkit send --file", "stompkit passwd FILE"} <= {*names}
+    assert {"stompkit spool verify SPOOL", "stompkit send --file", "stompkit passwd FILE"} <= {
+        *names
+    }
     assert len(names) > 40
 
 

@@ -27,9 +27,11 @@ from stompkit._commands.spool.command import main
 from stompkit._commands.spool.maintenance import Maintenance
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics
 from stompkit._commands.spool.options import SpoolUsageError, age, brokers, size
+from stompkit._common.metrics import Address
 from stompkit.replication.model.frames import Packet
 from stompkit.spool import Record, ServerAccess, SpoolReader, SpoolWriter
 from stompkit.spool.readers import listed, progress, register
+from stompkit.spool.serving.server import spool_server
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.launching.polling import wait_until
 from tests.replication.brokers import broker_url, connect
@@ -360,6 +362,43 @@ def test_a_spool_that_cannot_be_served_is_told(run: Run, spool: Path, tmp_path: 
     assert (status, "something listens there already" in errors) == (1, True)
     status, _, errors = run("serve", tmp_path, "--listen", "0", "--token-file", token)
     assert (status, "there is no spool" in errors) == (1, True)
+
+
+def test_spool_of_a_server_is_inspected(run: Run, spool: Path, tmp_path: Path) -> None:
+    register(spool, "shop", (4,))
+    token = tmp_path / "token"
+    token.write_text("a-token-of-readers\n")
+    local = {command: run(command, spool) for command in ("readers", "show", "verify")}
+    status = json.loads(run("status", spool, "--json")[1])
+    with spool_server(spool, Address("127.0.0.1", 0), token_file=token) as server:
+        url = f"http://{server}"
+        for command, (code, output, _) in local.items():
+            found = run(command, url, "--token-file", token)
+            # Times of inactivity grow meanwhile.
+            assert found[0] == code, found
+            assert found[1].split()[:4] == output.replace(str(spool), url).split()[:4]
+        served = json.loads(run("status", url, "--token-file", token, "--json")[1])
+        assert served.pop("is_receiving") is None
+        assert served["id"] == status["id"]
+        assert served["partitions"] == status["partitions"]
+        assert [each["name"] for each in served["readers"]] == ["shop"]
+        code, _, errors = run("status", url)
+        assert (code, "--token-file is missing" in errors) == (2, True)
+        code, _, errors = run("readers", url, "--token-file", token, "--forget", "shop")
+        assert (code, "is a server, which only reads" in errors) == (2, True)
+    code, _, errors = run("verify", url, "--token-file", token)
+    assert (code, "127.0.0.1" in errors) == (1, True)
+    code, _, errors = run("verify", spool, "--token-file", token)
+    assert (code, "are for the URL of a server" in errors) == (2, True)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/spool", "memory://spool", "file:///var/spool/shop"])
+@pytest.mark.parametrize("command", ["status", "readers", "show", "verify"])
+def test_url_that_is_no_spool_is_refused_with_what_to_do(run: Run, command: str, url: str) -> None:
+    status, output, errors = run(command, url)
+    assert (status, output) == (1, "")
+    assert f"{url!r} is no spool: a spool is a folder on this machine" in errors
+    assert "`stompkit spool serve`" in errors
 
 
 def metrics_of(errors: IO[bytes]) -> Callable[[], dict[tuple[str, str], float]]:

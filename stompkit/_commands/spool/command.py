@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from stompkit._commands.shared.logs import start_log
-from stompkit._commands.spool.options import SpoolUsageError, address, age, size
+from stompkit._commands.spool.options import SpoolUsageError, address, age, opened, size
 from stompkit._common.arguments import Parser, positive
 from stompkit._common.files import describe
 from stompkit.spool import SpoolError
@@ -112,12 +112,15 @@ def parser() -> argparse.ArgumentParser:
             epilog=epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_argument("directory", metavar="DIR", help="directory of the spool")
         command.set_defaults(work=work)
         return command
 
-    _add_run(add("run", "receive messages from a broker until stopped", _run, _RUN))
-    _add_serve(add("serve", "serve a spool to readers on other machines", _serve, _SERVE))
+    run = add("run", "receive messages from a broker until stopped", _run, _RUN)
+    serve = add("serve", "serve a spool to readers on other machines", _serve, _SERVE)
+    for command in (run, serve):
+        command.add_argument("directory", metavar="DIR", help="directory of the spool")
+    _add_run(run)
+    _add_serve(serve)
     status = add(
         "status", "print the contents of a spool and the positions of its readers", _status
     )
@@ -131,8 +134,22 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument("--to", dest="end", type=int, metavar="N", help="ordinal after the last one")
     for command in (status, readers, show):
         command.add_argument("--json", action="store_true", help="print JSON")
-    add("verify", "read the whole spool and report damage", _verify)
+    verify = add("verify", "read the whole spool and report damage", _verify)
+    for command in (status, readers, show, verify):
+        _add_spool(command)
     return parser
+
+
+def _add_spool(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "spool", metavar="SPOOL", help="directory of the spool, or the URL of its server"
+    )
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="file with the token that the server requires"
+    )
+    parser.add_argument(
+        "--ca", metavar="FILE", help="certificates of authorities for https, as PEM"
+    )
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -287,26 +304,26 @@ def _serve(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from stompkit._commands.spool.status import print_status
 
-    return print_status(options.directory, as_json=options.json)
+    return print_status(opened(options), as_json=options.json)
 
 
 def _readers(options: argparse.Namespace) -> int:
     from stompkit._commands.spool.status import forget_reader, print_readers
 
     if options.forget is not None:
-        return forget_reader(options.directory, options.forget)
-    return print_readers(options.directory, as_json=options.json)
+        return forget_reader(opened(options), options.forget)
+    return print_readers(opened(options), as_json=options.json)
 
 
 def _show(options: argparse.Namespace) -> int:
     from stompkit._commands.spool.show import show
 
     return show(
-        options.directory, options.partition, options.start, options.end, as_json=options.json
+        opened(options), options.partition, options.start, options.end, as_json=options.json
     )
 
 
 def _verify(options: argparse.Namespace) -> int:
     from stompkit._commands.spool.show import verify
 
-    return verify(options.directory)
+    return verify(opened(options))

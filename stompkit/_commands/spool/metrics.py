@@ -148,7 +148,7 @@ class SpoolMetrics:
         for name, (what, values) in of_partitions.items():
             samples = [((str(number),), float(value)) for number, value in enumerate(values)]
             yield gauge(f"{_PREFIX}_{name}", what, samples, ("partition",))
-        readers = readers_of(self._folder, reader)
+        readers = readers_of(reader)
         of_readers = {
             "lag_messages": (
                 "Messages that are not read yet.",

@@ -6,13 +6,17 @@ import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
+from stompkit._common.certificates import authorities
 from stompkit._common.metrics import Address, parse_address
 from stompkit._common.secrets import resolve
 from stompkit.client.blocking import BrokerUrl
+from stompkit.spool import ServerAccess, SpoolReader
+from stompkit.spool.address import is_url, parse_url, read_token
 
-__all__ = ["SpoolUsageError", "address", "age", "brokers", "size"]
+__all__ = ["SpoolUsageError", "address", "age", "brokers", "opened", "size"]
 
 _AGES: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SIZES: Final = {
@@ -28,8 +32,35 @@ _SIZES: Final = {
 }
 
 
+#: Time in seconds for which a command tries again while a server does not answer.
+_PATIENCE_S: Final = 5.0
+
+
 class SpoolUsageError(Exception):
     """An error in the command line."""
+
+
+def opened(options: argparse.Namespace) -> SpoolReader:
+    """Open the spool that a command is to read, in a directory or at a server.
+
+    Raises SpoolUsageError, and :class:`~stompkit.spool.SpoolError`.
+    """
+    if not is_url(options.spool):
+        if options.token_file is not None or options.ca is not None:
+            raise SpoolUsageError("--token-file and --ca are for the URL of a server")
+        return SpoolReader(options.spool)
+    if options.token_file is None:
+        raise SpoolUsageError(
+            f"--token-file is missing: the server {options.spool} requires a token, which is in its"
+            " own token file"
+        )
+    try:
+        url = parse_url(options.spool)
+        trusted = b"\n".join(authorities(options.ca)).decode() if options.ca is not None else ""
+        access = ServerAccess(read_token(Path(options.token_file)), trusted, _PATIENCE_S)
+    except ValueError as error:
+        raise SpoolUsageError(str(error)) from None
+    return SpoolReader(str(url), access=access)
 
 
 def age(text: str) -> float:

@@ -6,7 +6,6 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -24,13 +23,12 @@ _REPORT_EVERY: Final = 100_000
 
 
 def show(
-    directory: str, partition: int | None, start: int | None, end: int | None, *, as_json: bool
+    reader: SpoolReader, partition: int | None, start: int | None, end: int | None, *, as_json: bool
 ) -> int:
     """Print messages of one partition or all; without a range, all kept messages.
 
     Raises :class:`SpoolUsageError` and :class:`~stompkit.spool.SpoolError`.
     """
-    reader = SpoolReader(Path(directory))
     if partition is not None and not 0 <= partition < reader.partitions:
         raise SpoolUsageError(
             f"--partition: there are {amount(reader.partitions, 'partition')}, from 0"
@@ -86,12 +84,8 @@ def _as_json(partition: int, ordinal: int, record: Record) -> str:
     return msgspec.json.encode(fields).decode()
 
 
-def verify(directory: str) -> int:
-    """Read everything to verify each checksum; returns 1 if there is damage.
-
-    Raises :class:`~stompkit.spool.SpoolError` if there is no spool.
-    """
-    reader = SpoolReader(Path(directory))
+def verify(reader: SpoolReader) -> int:
+    """Read everything to verify each checksum; returns 1 if there is damage."""
     faults = 0
     total = 0
     for partition in range(reader.partitions):
@@ -107,7 +101,7 @@ def verify(directory: str) -> int:
             faults += 1
     _progress(None)
     if not faults:
-        print(f"{directory}: {amount(total, 'message')}: OK")
+        print(f"{reader.place}: {amount(total, 'message')}: OK")
     return 1 if faults else 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -55,30 +54,30 @@ class _Status(msgspec.Struct, frozen=True):
     """The status of a spool."""
 
     id: str
-    is_receiving: bool
+    is_receiving: bool | None
+    """None for the spool of a server, which does not say it."""
     messages: int
     octets: int
     partitions: list[PartitionStatus]
     readers: list[ReaderStatus]
 
 
-def print_status(directory: str, *, as_json: bool) -> int:
+def print_status(reader: SpoolReader, *, as_json: bool) -> int:
     """Print the status; raises :class:`~stompkit.spool.SpoolError`."""
-    reader = SpoolReader(Path(directory))
     partitions = partitions_of(reader)
     status = _Status(
         id=reader.id,
-        is_receiving=is_in_use(directory),
+        is_receiving=is_in_use(reader.folder) if reader.access is None else None,
         messages=sum(each.head - each.floor for each in partitions),
         octets=sum(each.octets for each in partitions),
         partitions=partitions,
-        readers=readers_of(Path(directory), reader),
+        readers=readers_of(reader),
     )
     if as_json:
         print(_json(status))
         return 0
-    state = "a process receives" if status.is_receiving else "nobody receives"
-    print(f"{directory}  {status.id}  {state}")
+    states = {True: "a process receives", False: "nobody receives", None: "served"}
+    print(f"{reader.place}  {status.id}  {states[status.is_receiving]}")
     print(f"  {amount(status.messages, 'message')}, {status.octets / _MIB:,.1f} MiB")
     rows = [("partition", "floor", "head", "MiB", "oldest")]
     rows += (
@@ -96,9 +95,9 @@ def print_status(directory: str, *, as_json: bool) -> int:
     return 0
 
 
-def print_readers(directory: str, *, as_json: bool) -> int:
+def print_readers(reader: SpoolReader, *, as_json: bool) -> int:
     """Print the registered readers; raises :class:`~stompkit.spool.SpoolError`."""
-    found = readers_of(Path(directory), SpoolReader(Path(directory)))
+    found = readers_of(reader)
     if as_json:
         print(_json(found))
     else:
@@ -106,15 +105,19 @@ def print_readers(directory: str, *, as_json: bool) -> int:
     return 0
 
 
-def forget_reader(directory: str, name: str) -> int:
+def forget_reader(reader: SpoolReader, name: str) -> int:
     """Remove a reader's registration; raises as :func:`print_readers`, and SpoolUsageError."""
-    SpoolReader(Path(directory))
-    there = sorted(listed(Path(directory)))
+    if reader.access is not None:
+        raise SpoolUsageError(
+            f"--forget: {reader.place} is a server, which only reads. Give the command the folder,"
+            " on the machine of the server"
+        )
+    there = sorted(listed(reader.folder))
     if name not in there:
         raise SpoolUsageError(
             f"no reader is called {name}; there are: {', '.join(there) or 'none'}"
         )
-    forget(Path(directory), name)
+    forget(reader.folder, name)
     print(f"{name}: forgotten")
     return 0
 
@@ -132,11 +135,9 @@ def partitions_of(reader: SpoolReader) -> list[PartitionStatus]:
     ]
 
 
-def readers_of(directory: Path, reader: SpoolReader) -> list[ReaderStatus]:
-    """Return the progress of the registered readers; ``reader`` is of the same spool."""
-    return [
-        _reader_status(reader, name, found) for name, found in sorted(listed(directory).items())
-    ]
+def readers_of(reader: SpoolReader) -> list[ReaderStatus]:
+    """Return the progress of the registered readers of a spool."""
+    return [_reader_status(reader, name, found) for name, found in sorted(reader.readers().items())]
 
 
 def _reader_status(reader: SpoolReader, name: str, found: Reader) -> ReaderStatus:

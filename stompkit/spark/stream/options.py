@@ -15,7 +15,7 @@ from stompkit._common.certificates import authorities
 from stompkit._common.spelling import suggestion
 from stompkit.spark.java import SparkError
 from stompkit.spool import ServerAccess, SpoolError, SpoolReader
-from stompkit.spool.address import ACCESS_PATIENCE_S, is_url, parse_url
+from stompkit.spool.address import ACCESS_PATIENCE_S, is_url, other_url, parse_url
 
 if TYPE_CHECKING:
     from stompkit.client.blocking import BrokerUrl
@@ -242,6 +242,8 @@ class _Given:
     def spool(self) -> Path | str | None:
         """Return the folder of the spool or the URL of its server; None if it is not given."""
         text = self.text("spool")
+        if problem := other_url(text):
+            raise SparkError(f"the option spool: {problem}")
         if not is_url(text):
             for name in ("spoolToken", "spoolCa"):
                 if self.text(name):

@@ -6,7 +6,6 @@ import argparse
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
@@ -36,6 +35,7 @@ from stompkit.conformance.report.writing import write_reports
 from stompkit.conformance.run.options import parser
 from stompkit.conformance.run.progress import Progress
 from stompkit.conformance.run.runner import Exit, HarnessError, Selection, all_cases, exit_of, run
+from stompkit.conformance.run.signals import interruptible
 from stompkit.conformance.target import UnreachableError, probe_within
 from stompkit.testing import BrokerError, LaunchConfig, Tunnel, launch
 
@@ -44,6 +44,8 @@ __all__ = ["main", "parser"]
 #: Width of the list of cases in columns, and of the indent of their statements.
 _LIST_WIDTH = 80
 _LIST_INDENT = 9
+#: Exit status of a run that a signal has interrupted; any other is that of Ctrl-C.
+_BY_SIGNAL = {int(signal.SIGTERM): Exit.TERMINATED, int(signal.SIGHUP): Exit.HUNG_UP}
 
 
 @contextmanager
@@ -249,29 +251,9 @@ def _ask(arguments: list[str]) -> Exit:
 def main(arguments: list[str] | None = None) -> Exit:
     """Run the command; return its exit status."""
     words = sys.argv[1:] if arguments is None else arguments
-    with _terminable() as signals:
+    with interruptible() as signals:
         status = _main_of(words)
-    return Exit.TERMINATED if signals and status is Exit.INTERRUPTED else status
-
-
-@contextmanager
-def _terminable() -> Iterator[list[int]]:
-    """Handle SIGTERM like Ctrl-C; yield a list to which each signal is added."""
-    signals: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield signals
-        return
-
-    def interrupt(number: int, frame: object) -> None:
-        """Interrupt the run; the results so far are reported."""
-        signals.append(number)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield signals
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+    return _BY_SIGNAL.get(signals[0], status) if signals and status is Exit.INTERRUPTED else status
 
 
 def _main_of(words: list[str]) -> Exit:

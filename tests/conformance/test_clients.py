@@ -299,7 +299,7 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
         yield start
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_serve_judges_whoever_connects(
     serving: Callable[..., Serving], tmp_path: Path, number: signal.Signals
 ) -> None:

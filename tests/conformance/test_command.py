@@ -246,11 +246,16 @@ def test_missing(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(("jobs", "done"), [("1", "1"), ("3", r"\d")])
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_interrupt_ends_the_run_with_what_there_is(
     number: int, status: int, jobs: str, done: str, serve: Serve, tmp_path: Path
 ) -> None:
-    """On Ctrl-C or SIGTERM in the second case, to all processes, the first case is reported."""
+    """On a signal in the second case, to all processes, the first case is reported.
+
+    As by ``timeout``, the signal comes twice.
+    """
     in_second_case = threading.Event()
 
     def behaviour(line: Line) -> None:
@@ -272,6 +277,7 @@ def test_interrupt_ends_the_run_with_what_there_is(
             start_new_session=True,
         )
     assert in_second_case.wait(BOUND_S)
+    os.kill(process.pid, number)
     os.killpg(process.pid, number)
     out, err = process.communicate(timeout=BOUND_S)
     assert process.returncode == status, out + err

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +25,7 @@ from stompkit.conformance.report.expectations import UsageError
 from stompkit.conformance.report.report import Report, TargetInfo
 from stompkit.conformance.run.progress import Progress
 from stompkit.conformance.run.session import INTERRUPTED
+from stompkit.conformance.run.signals import hold_signals
 from stompkit.conformance.target import UnreachableError
 from stompkit.conformance.verdict import CaseResult
 
@@ -140,6 +139,7 @@ def _run(options: argparse.Namespace, cases: Sequence[ClientCase], patience: Pat
     cut_short = ""
     try:
         trials.run(cases)
+        hold_signals()
     except KeyboardInterrupt:
         cut_short = INTERRUPTED
     except UnreachableError as error:
@@ -163,7 +163,7 @@ def _serve(options: argparse.Namespace, cases: Sequence[ClientCase], patience: P
         )
     except (OSError, OverflowError) as error:
         raise UsageError(f"--port: cannot have the ports from there on: {error}") from None
-    with service, _terminable():
+    with service:
         width = max(len(_ports(place.nodes)) for place in service.places)
         try:
             for place in service.places:
@@ -172,6 +172,7 @@ def _serve(options: argparse.Namespace, cases: Sequence[ClientCase], patience: P
                 f"Connect to {options.host} at these ports, a client for each case. Ctrl-C ends it."
             )
             service.serve()
+            hold_signals()
         except KeyboardInterrupt:
             print(flush=True)
     missing = len(cases) - len(service.results)
@@ -201,16 +202,6 @@ def _tell(result: CaseResult) -> None:
             )
         )
     sys.stdout.flush()
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C, which shells block for background processes."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _say(*lines: str) -> None:

@@ -43,6 +43,8 @@ class Exit(IntEnum):
     INTERRUPTED = 130
     #: The runner got SIGTERM; likewise.
     TERMINATED = 143
+    #: The runner got SIGHUP, as when its terminal is closed; likewise.
+    HUNG_UP = 129
 
 
 def all_cases(selection: Selection) -> list[Case]:

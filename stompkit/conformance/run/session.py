@@ -18,6 +18,7 @@ from stompkit.conformance.case import Case
 from stompkit.conformance.control import Control
 from stompkit.conformance.requirements import Level
 from stompkit.conformance.run.pool import Pool, Task
+from stompkit.conformance.run.signals import hold_signals
 from stompkit.conformance.target import Capabilities
 from stompkit.conformance.verdict import CaseResult
 
@@ -173,6 +174,12 @@ class Session:
         # Other failures are errors of the suite itself.
         if report.failed and not known.keys() & {plugin.JUDGED, plugin.COMMAND}:
             self.errors.append(f"{report.nodeid} ({report.when}): {report.longrepr}")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Keep what there is, whatever signals come from now on."""
+        if self.address is not None:
+            hold_signals()
 
     def pytest_internalerror(self, excrepr: object) -> None:
         """Record an error of pytest or of a plug-in."""

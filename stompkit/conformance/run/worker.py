@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ import pytest
 from stompkit.conformance import plugin
 from stompkit.conformance.run.pool import Done, Task
 from stompkit.conformance.run.session import Selection, Session, run_pytest
+from stompkit.conformance.run.signals import ENDING
 
 __all__ = ["main"]
 
@@ -59,13 +61,15 @@ class _Worker(Session):
         return None
 
     def _serve(self, session: pytest.Session, end: socket.socket) -> None:
-        end.sendall(b"%d\n" % os.getpid())
         items = {item.stash[plugin.CASE].id: item for item in session.items}
-        for line in end.makefile("rb"):
-            item = items[line.decode().strip()]
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-            sys.stdout.flush()
-            end.sendall(msgspec.json.encode(self._done(session)) + b"\n")
+        # The parent process may have been killed.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            end.sendall(b"%d\n" % os.getpid())
+            for line in end.makefile("rb"):
+                item = items[line.decode().strip()]
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+                sys.stdout.flush()
+                end.sendall(msgspec.json.encode(self._done(session)) + b"\n")
 
     def _done(self, session: pytest.Session) -> Done:
         result = self.results.pop() if self.results else None
@@ -75,8 +79,8 @@ class _Worker(Session):
 
 def main(arguments: list[str]) -> None:
     """Run cases until the input ends."""
-    # The parent process handles both signals, and ends this process.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    # The parent process handles these signals, and ends this process.
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     # Standard output is reserved for the report.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,6 +56,8 @@ _FORWARDED: Final = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+#: Prefix of options of pytest whose counterparts here have none.
+_OF_PYTEST: Final = re.compile(r"--mq-(?=(broker|login|passcode|quirk)\b)")
 #: Signals that a terminal also sends to the command.
 _FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 
@@ -77,7 +80,7 @@ def main(arguments: list[str]) -> int:
             _keep(broker, options)
             return status
     except BrokerError as error:
-        print(f"stompkit run: {error}", file=sys.stderr)
+        print(f"stompkit run: {_with_own_options(str(error))}", file=sys.stderr)
         return _NO_BROKER
 
 
@@ -137,6 +140,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     if not options.command:
         made.error("the command to run is missing: write stompkit run -- COMMAND")
     return options
+
+
+def _with_own_options(message: str) -> str:
+    """Replace the options of pytest in a message of the launcher by those of this command."""
+    message = message.replace("--mq-frames off", "leaving out --frames")
+    return _OF_PYTEST.sub("--", message)
 
 
 def _environment(broker: RunningBroker) -> dict[str, str]:

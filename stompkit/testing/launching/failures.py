@@ -35,6 +35,10 @@ _REMEDIES: Final = {
 _PORT_TAKEN: Final = re.compile(r"eaddrinuse|address already in use|BindException", re.IGNORECASE)
 _NO_DESCRIPTORS: Final = re.compile(r"\bemfile\b|too many open files", re.IGNORECASE)
 _MORE_TIME: Final = "give a slow machine more time: LaunchConfig(start_timeout_s=...)"
+_PLAIN_FOLDER: Final = (
+    "name a folder whose path is UTF-8 without tabs or line ends, by TMPDIR or"
+    " LaunchConfig(directory=...)"
+)
 _ANY_PORT: Final = "leave the port out (or make it 0) to have a free one chosen"
 
 
@@ -69,6 +73,9 @@ def explained(config: LaunchConfig) -> Iterator[None]:
     """Add the remedy to an error of the system that prevents a broker from running."""
     try:
         yield
+    except UnicodeEncodeError as said:
+        problem = "it cannot be configured, since the name of its folder is not UTF-8"
+        raise _not_run(config, problem, _PLAIN_FOLDER) from said
     except OSError as said:
         error = _lack_of_descriptors() or said
         remedy = _REMEDIES.get(error.errno or 0, "")
@@ -99,6 +106,8 @@ def not_ready(
     if status is None:
         problem = f"was not ready after {waited_s:.1f} s: it {wait.last}"
         remedies = [_remedy_of_refusal(config.login) if wait.is_refused else _MORE_TIME]
+        if _is_odd(log_path):
+            remedies.insert(0, _PLAIN_FOLDER)
     else:
         problem = f"ended after {waited_s:.1f} s with {describe_exit(status)}"
         if status == os.EX_USAGE:
@@ -110,7 +119,8 @@ def not_ready(
                 return BrokerStartError(
                     Attempt(config.name, problem, process.command, log=log, remedies=remedies)
                 )
-        remedies = ["run the command by hand, in the directory of its log"]
+        by_hand = "run the command by hand, in the directory of its log"
+        remedies = [_PLAIN_FOLDER if _is_odd(log_path) else by_hand]
     return BrokerStartError(
         Attempt(
             config.name,
@@ -122,6 +132,15 @@ def not_ready(
             remedies=[*_remedies_in(log), *remedies, *_remedies_of(config.arguments)],
         )
     )
+
+
+def _is_odd(path: Path) -> bool:
+    """Return True for a path that some brokers cannot use: not UTF-8, or with control characters.
+
+    Artemis and RabbitMQ do not start in a folder with a tab.
+    """
+    octets = os.fsencode(path)
+    return octets.decode(errors="ignore").encode() != octets or min(octets) < ord(" ")
 
 
 def _remedy_of_refusal(login: str | None) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from stompkit._common.files import reason_of
+from stompkit.frames import Frame, LocalProtocolError, encode
 from stompkit.testing.launching.brokers import (
     LAUNCHERS,
     Launcher,
@@ -27,6 +28,7 @@ __all__ = ["RunningBroker", "given", "launch"]
 
 #: Maximum number of attempts with different ports when the port is taken meanwhile.
 _PORT_ATTEMPTS: Final = 3
+_LAST_PORT: Final = 65_535
 
 
 def launch(config: LaunchConfig) -> RunningBroker:
@@ -49,6 +51,7 @@ def launch_with(launcher: Launcher, config: LaunchConfig) -> RunningBroker:
     if config.host == IPV4_LOOPBACK:
         config = replace(config, host=loopback())
     config = _complete(launcher, config)
+    _check_connect(config)
     # With a proxy, the proxy listens at the configured address.
     if config.frames:
         check_port(config)
@@ -123,6 +126,41 @@ def _check(launcher: Launcher, config: LaunchConfig) -> None:
                 f"{having}: leave it out, or choose one of these by --mq-broker or"
                 " stomp_broker_factory(NAME)"
             )
+    for name, port in (("port", config.port), ("websocket_port", config.websocket_port)):
+        if not 0 <= port <= _LAST_PORT:
+            raise BrokerError(
+                f"{config.name} cannot listen on port {port}, which is not from 1 to {_LAST_PORT}:"
+                f" leave LaunchConfig({name}=...) out to have a free port chosen"
+            )
+
+
+def _check_connect(config: LaunchConfig) -> None:
+    """Raise BrokerError for a setting that CONNECT cannot carry; the message shows no passcode."""
+    values: dict[str, object] = {
+        "login": config.login,
+        "passcode": config.passcode,
+        "vhost": config.vhost,
+    }
+    for name, value in values.items():
+        problem = _unsendable("host" if name == "vhost" else name, value)
+        if problem:
+            raise BrokerError(
+                f"{config.name} cannot be launched with this {name}: {problem}. Choose another by"
+                f" --mq-{name} or LaunchConfig({name}=...)"
+            )
+
+
+def _unsendable(header: str, value: object) -> str:
+    """Return why CONNECT cannot have this header; empty if it can."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return f"it is {type(value).__name__}, not str"
+    try:
+        encode(Frame("CONNECT", {header: value}), None)
+    except LocalProtocolError as error:
+        return str(error)
+    return ""
 
 
 def _complete(launcher: Launcher | None, config: LaunchConfig) -> LaunchConfig:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from stompkit.frames import Frame, FrameDecoder, LocalProtocolError, encode
+from stompkit.frames import Frame, FrameDecoder, encode
 from stompkit.testing import (
     BrokerError,
     BrokerMissingError,
@@ -444,10 +444,26 @@ def test_a_broker_that_keeps_refusing_is_not_waited_for(temporary: Path) -> None
     assert time.monotonic() - started < LONG_S / 2
 
 
-def test_a_setting_that_no_frame_can_carry_is_told_at_once(temporary: Path) -> None:
-    config = LaunchConfig(name="scripted", login="a\nb")
-    with pytest.raises(LocalProtocolError, match="'login'"):
-        launch_with(Scripted(ANSWERING, CONNECTED), config)
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"login": "a\nb"}, "this login: header 'login' holds a line feed or NUL"),
+        ({"login": "a", "passcode": "s\0"}, "this passcode: header 'passcode' holds"),
+        ({"login": "a", "passcode": "s\r"}, "holds a carriage return. .* --mq-passcode"),
+        ({"login": "a", "passcode": "\udcff"}, "this passcode: a header holds a lone surrogate"),
+        ({"login": "a", "passcode": b"s"}, "this passcode: it is bytes, not str"),
+        ({"vhost": "a\nb"}, r"this vhost: .*LaunchConfig\(vhost=\.\.\.\)"),
+        ({"port": 65_536}, "cannot listen on port 65536, which is not from 1 to 65535"),
+        ({"port": -1}, "cannot listen on port -1"),
+        ({"websocket_port": 65_536}, r"leave LaunchConfig\(websocket_port=\.\.\.\) out"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_told_at_once(
+    fields: dict[str, Any], problem: str, temporary: Path
+) -> None:
+    """In an error of the launch that shows no passcode."""
+    with pytest.raises(BrokerError, match=problem):
+        launch_with(Scripted(ANSWERING, CONNECTED), LaunchConfig(name="scripted", **fields))
     assert list(temporary.iterdir()) == []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.testing import BrokerError, LaunchConfig, launch
+from stompkit.testing import BrokerError, BrokerStartError, LaunchConfig, launch
 from stompkit.testing.launching.brokers import LAUNCHERS, launcher_for
 from stompkit.testing.launching.fetched import CACHE_VARIABLE, cache_folder
 from tests.effort import in_matrix
@@ -91,6 +91,22 @@ def test_a_broker_is_launched_in_any_folder(
                     assert client.receive().body == b"kept"
     assert processes_below(temporary) == []
     assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["a\nb", os.fsdecode(b"a\xffb")], ids=["line end", "not UTF-8"])
+def test_folder_that_a_broker_cannot_use_is_named(
+    folder: str, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = temporary / folder
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    config = LaunchConfig(name=require("coilmq"), persistent=True, start_timeout_s=START_S)
+    with pytest.raises(BrokerStartError) as caught:
+        launch(config)
+    [remedy] = caught.value.attempt.remedies
+    assert remedy.startswith(
+        "name a folder whose path is UTF-8 without tabs or line ends, by TMPDIR"
+    )
 
 
 @pytest.mark.parametrize("name", BROKERS)

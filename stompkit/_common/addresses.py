@@ -7,7 +7,14 @@ import os
 import re
 from typing import Final
 
-__all__ = ["address_text", "has_scheme", "host_port", "parse_host_port", "parse_url_host"]
+__all__ = [
+    "address_text",
+    "has_scheme",
+    "host_port",
+    "parse_host_port",
+    "parse_url_host",
+    "separate_urls",
+]
 
 #: Port of STOMP in a URL without a port.
 _STOMP_PORT: Final = 61613
@@ -15,6 +22,9 @@ _LAST_PORT: Final = 65_535
 #: A number of more digits is no port, and is not converted.
 _MOST_PORT_DIGITS: Final = 5
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_FAILOVER: Final = re.compile(r"failover:\((.*)\)", re.DOTALL)
+_NEXT_URL: Final = re.compile(r",(?=[A-Za-z]+://)")
+_BROKER_SCHEME: Final = re.compile(r"^\s*[A-Za-z]+://")
 _NOT_IN_A_NAME: Final = re.compile(r"[\s\x00-\x1f\x7f/:\[\]]")
 
 
@@ -42,6 +52,18 @@ def parse_host_port(text: str) -> tuple[str, int]:
     if not is_number or not 0 < int(port) <= _LAST_PORT:
         raise ValueError(f"{port!r} is not a port: 1 to {_LAST_PORT}")
     return name, int(port)
+
+
+def separate_urls(text: str) -> list[str]:
+    """Return the addresses in ``URL,URL`` or ``failover:(URL,URL)``; any other text is one.
+
+    The schemes become lower case. Hosts within one URL are not separated, nor is a text with a
+    login: a comma may be part of a passcode.
+    """
+    wrapped = _FAILOVER.fullmatch(text)
+    text = wrapped[1] if wrapped else text
+    parts = [text] if "@" in text else _NEXT_URL.split(text)
+    return [_BROKER_SCHEME.sub(lambda found: found[0].lower(), each, count=1) for each in parts]
 
 
 def parse_url_host(text: str) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from twisted.internet.endpoints import HostnameEndpoint, clientFromString
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
-from stompkit._common.addresses import host_port, parse_host_port, parse_url_host
+from stompkit._common.addresses import host_port, parse_host_port, parse_url_host, separate_urls
 from stompkit.client._tls import tls_endpoint
 
 __all__ = ["Address", "Host", "Place", "hosts_of", "label_of", "places_of"]
@@ -60,7 +60,7 @@ def hosts_of(
     description of a Twisted client endpoint such as ``tls:broker.example:61614``, or an endpoint.
     ``stomps://host:port?ca=PATH`` is STOMP over TLS; the optional path is a file with CA
     certificates, or a directory of such ``.pem`` files. A URL may name several hosts, separated by
-    commas; the default port is 61613.
+    commas; the default port is 61613. ``failover:(URL,URL)`` has several URLs.
     ``timeout_s`` is the timeout in seconds of a TCP connection. Raises ``ValueError`` for any other
     string, and if there is no address.
     """
@@ -84,10 +84,23 @@ def hosts_of(
 def places_of(address: str) -> list[Place]:
     """Return the network addresses in ``HOST:PORT`` or a URL; an empty list for other addresses.
 
-    Raises ``ValueError`` for a URL that cannot be parsed, and for an invalid port.
+    Several are separated by commas, or in ``failover:(URL,URL)``. Raises ``ValueError`` for a URL
+    that cannot be parsed, and for an invalid port.
     """
+    parts = [_places_of_one(each) for each in separate_urls(address)]
+    return [place for each in parts for place in each] if all(parts) else []
+
+
+def _places_of_one(address: str) -> list[Place]:
     if not address.startswith(_SCHEMES):
-        return [Place(*parse_host_port(address))] if _HOST_AND_PORT.fullmatch(address) else []
+        if "://" in address:
+            raise ValueError(
+                "a client's URL of a broker is stomp://HOST:PORT, or stomps:// for TLS"
+            )
+        plain = address.split(",")
+        if not all(map(_HOST_AND_PORT.fullmatch, plain)):
+            return []
+        return [Place(*parse_host_port(each)) for each in plain]
     scheme, _, rest = address.partition("://")
     rest, _, query = rest.partition("?")
     hosts, _, path = rest.partition("/")

@@ -94,6 +94,7 @@ def test_the_suite_finds_nothing_else_behind_a_tunnel(
             [Place("a", 1, "stomps", ca="/x/,.pem"), Place("b", 2, "stomps", ca="/x/,.pem")],
         ),
         ("ws://a:1/ws,wss://b", [Place("a", 1, "ws", "/ws"), Place("b", 443, "wss")]),
+        ("failover:(stomp://a:1,STOMPS://b)", [Place("a", 1), Place("b", 61614, "stomps")]),
     ],
 )
 def test_forms_of_an_address(text: str, places: list[Place]) -> None:

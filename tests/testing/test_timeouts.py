@@ -50,6 +50,13 @@ def test_client_waits_for_that_time(wait: Callable[[StompClient], object]) -> No
             wait(client)
 
 
+def test_nothing_is_awaited_for_that_time() -> None:
+    with launch(LaunchConfig()) as broker, broker.client() as client:
+        begun = time.monotonic()
+        client.receive_nothing(timeout=0.1)
+        assert time.monotonic() >= begun + 0.1
+
+
 def test_fault_is_waited_for_that_time() -> None:
     begun = time.monotonic()
     with Proxy("127.0.0.1", 1) as proxy, pytest.raises(FaultNotSeenError, match=r"within 0\.1 s"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote
 
-from stompkit._common.addresses import host_port, parse_url_host
+from stompkit._common.addresses import host_port, parse_url_host, separate_urls
 from stompkit.client.blocking._link import Link
 
 __all__ = ["BrokerUrl"]
@@ -33,9 +33,17 @@ class BrokerUrl:
 
         ``stomps`` is STOMP over TLS; ``?ca=PATH`` names a file or directory of CA certificates. The
         path is the destination, including its slash; login, passcode and destination are
-        percent-encoded. Raises ``ValueError``; the message quotes no part of the URL that may be a
-        passcode.
+        percent-encoded. ``failover:(URL,URL)`` has several URLs, without a login. Raises
+        ``ValueError``; the message quotes no part of the URL that may be a passcode.
         """
+        first, *others = map(cls._parse_one, separate_urls(url))
+        hosts = (*first.hosts, *(host for each in others for host in each.hosts))
+        if any(replace(each, hosts=first.hosts) != first for each in others):
+            raise ValueError("the URLs of a broker differ in more than their hosts")
+        return replace(first, hosts=hosts)
+
+    @classmethod
+    def _parse_one(cls, url: str) -> Self:
         scheme, found, rest = url.partition("://")
         if not found or scheme not in ("stomp", "stomps"):
             raise ValueError("the URL of a broker is stomp://HOST:PORT/DESTINATION, or stomps://")

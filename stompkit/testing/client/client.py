@@ -10,7 +10,7 @@ from stompkit.frames import Frame
 from stompkit.testing.client.errors import (
     UnexpectedMessageError,
 )
-from stompkit.testing.client.session import ClientSession, seconds
+from stompkit.testing.client.session import ClientSession, check_headers, seconds
 from stompkit.testing.client.stream import ClientStream
 
 __all__ = ["StompClient"]
@@ -168,6 +168,7 @@ class StompClient(ClientSession):
             own["transaction"] = transaction
         own.update(headers or {})
         own.update({name.replace("_", "-"): value for name, value in (more or {}).items()})
+        check_headers(own)
         if receipt is None:
             receipt = transaction is None
         if receipt:
@@ -196,14 +197,16 @@ class StompClient(ClientSession):
             for n in range(1, number + 1)
         ]
 
-    def receive_nothing(self, for_s: float = 0.0) -> None:
+    def receive_nothing(self, for_s: float = 0.0, *, timeout: float | None = None) -> None:
         """Raise UnexpectedMessageError if a MESSAGE comes before the answer to a round trip.
 
         The round trip is a transaction that is begun and aborted. Some brokers deliver
         asynchronously: RabbitMQ can answer first and then send an earlier message. The method waits
         ``for_s`` seconds longer for such a MESSAGE. :meth:`receive` still returns a MESSAGE that
-        has come.
+        has come. ``timeout`` is another name for ``for_s``.
         """
+        if timeout is not None:
+            for_s = timeout
         name = f"t{next(self._names)}"
         self.begin(name)
         self.abort(name)

@@ -21,7 +21,7 @@ from stompkit.frames import (
 from stompkit.testing.client.errors import ClientFailureError, RefusedError
 from stompkit.testing.client.stream import ClientStream
 
-__all__ = ["ClientSession", "seconds"]
+__all__ = ["ClientSession", "check_headers", "seconds"]
 
 _NO_BEATS: Final = "0,0"
 
@@ -98,6 +98,7 @@ class ClientSession:
         if heart_beat != _NO_BEATS:
             wanted["heart-beat"] = heart_beat
         wanted.update(headers or {})
+        check_headers(wanted)
         secret = wanted.get("passcode")
         # A passcode that equals the login is not a secret.
         secrets = () if secret is None or secret == wanted.get("login") else (secret,)
@@ -221,6 +222,21 @@ class ClientSession:
     ) -> None:
         """Close the connection."""
         self.close()
+
+
+def check_headers(headers: Mapping[str, object]) -> None:
+    """Raise TypeError for a header that is not text; ``timeout`` is often meant for the wait."""
+    for name, value in headers.items():
+        if not isinstance(value, str):
+            advice = "convert it"
+            if name == "timeout":
+                advice = "timeout_s of the client limits its waits for answers"
+            elif isinstance(value, Mapping):
+                advice = "headers={...} adds several"
+            shown = "***" if name == "passcode" else repr(value)
+            raise TypeError(
+                f"header {name!r} is {shown}, which is {type(value).__name__}, not str: {advice}"
+            )
 
 
 def seconds(timeout_s: float | None, timeout: float | None) -> float | None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import unquote
 
+from stompkit._common.addresses import separate_urls
 from stompkit.testing.launching.address import format_address, parse_address
 
 __all__ = ["Place"]
 
 _USUAL_PORTS: Final = {"stomp": 61613, "stomps": 61614, "ws": 80, "wss": 443}
-_ANOTHER_URL: Final = re.compile(r",(?=[a-z]+://)")
 _FORMS: Final = "HOST:PORT, stomp://, stomps://, ws:// or wss://"
 
 
@@ -35,9 +34,10 @@ class Place:
 
         Each is ``HOST:PORT``, ``stomp://HOST:PORT``, ``stomps://HOST:PORT?ca=FILE``,
         ``ws://HOST:PORT/PATH`` or ``wss://HOST:PORT/PATH?ca=FILE``; a URL may name several hosts.
+        ``failover:(URL,URL)`` is accepted as well.
         Raises ``ValueError``, whose message contains no passcode.
         """
-        return tuple(place for part in _ANOTHER_URL.split(text) for place in cls._of_part(part))
+        return tuple(place for part in separate_urls(text) for place in cls._of_part(part))
 
     @classmethod
     def _of_part(cls, text: str) -> list[Self]:

@@ -293,6 +293,10 @@ def test_the_url_of_brokers_is_read() -> None:
     assert url.destination == "/topic/x y"
     assert (url.login, url.passcode, url.virtual_host, url.tls) == ("me", "p@ss", "/v", False)
     assert "p@ss" not in repr(url)
+    for text in ("STOMP://a:1,b", "stomp://a:1,stomp://b", "failover:(stomp://a:1,stomp://b/)"):
+        assert BrokerUrl.parse(text) == BrokerUrl.parse("stomp://a:1,b:61613")
+    with pytest.raises(ValueError, match="differ in more than their hosts"):
+        BrokerUrl.parse("failover:(stomp://a:1,stomps://b)")
     plain = BrokerUrl.parse("stomps://mq")
     assert (plain.hosts, plain.destination, plain.login, plain.tls) == (
         ("mq:61613",),

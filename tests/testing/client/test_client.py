@@ -10,6 +10,7 @@ import struct
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -434,6 +435,22 @@ def test_a_body_that_is_neither_octets_nor_text_is_refused(wire: Wire, body: byt
     wire.open_session()
     with pytest.raises(TypeError, match=f"not {type(body).__name__}: encode it"):
         wire.client.send("/queue/q", body, receipt=False)
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        ({"priority": 9}, "header 'priority' is 9, which is int, not str: convert it"),
+        ({"header": {"a": "b"}}, r"which is dict, not str: headers=\{\.\.\.\} adds several"),
+        ({"timeout": 1}, "header 'timeout' is 1, .* timeout_s of the client limits"),
+        ({"passcode": 1234}, r"header 'passcode' is \*\*\*, which is int"),
+    ],
+)
+def test_a_header_that_is_not_text_is_named(wire: Wire, header: Any, problem: str) -> None:
+    with pytest.raises(TypeError, match=problem):
+        wire.client.send("/queue/a", "x", **header)
+    with pytest.raises(TypeError, match=problem):
+        wire.client.subscribe("/queue/a", headers=header)
 
 
 def test_any_octets_can_be_written(wire: Wire) -> None:

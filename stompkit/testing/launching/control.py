@@ -6,6 +6,7 @@ The protocol is described in ``stompkit/testing/server/_control.py``.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import sys
@@ -91,6 +92,11 @@ class BrokerClock:
 
         Raises BrokerError for a negative number of seconds.
         """
+        if not 0 <= seconds < math.inf:
+            raise BrokerError(
+                f"the broker could not do advance by {seconds} s: its clock only goes forward;"
+                " clock.reset() returns it to the real time"
+            )
         self._ask("advance", seconds=float(seconds))
         self.is_moved = True
 

@@ -543,6 +543,9 @@ def test_time_passes_for_the_broker_when_a_test_says_so(told: RunningBroker) -> 
         told.clock.advance(3600)
         assert client.receive(LONG_S).body == b"1"
     assert told.clock.now() - before >= 3600
+    for wrong in (-1, float("nan"), float("inf")):
+        with pytest.raises(BrokerError, match=r"clock\.reset\(\) returns it"):
+            told.clock.advance(wrong)
 
 
 def test_a_broker_tells_what_it_has_and_who_is_there(told: RunningBroker) -> None:

@@ -13,7 +13,7 @@ from stompkit._common.addresses import has_scheme
 from stompkit._common.secrets import mask_url
 from stompkit._common.spelling import did_you_mean
 
-__all__ = ["Parser", "argument_type", "is_path", "positive"]
+__all__ = ["Parser", "Subcommands", "argument_type", "is_path", "positive"]
 
 _Value = TypeVar("_Value")
 
@@ -139,3 +139,25 @@ class Parser(argparse.ArgumentParser):
         advice = did_you_mean(str(value), choices)
         problem = f"{str(value)!r} is not one of {', '.join(choices)}{advice}"
         raise argparse.ArgumentError(action, problem)
+
+
+class Subcommands:
+    """Adds commands below a command, each with a help of its own."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        """Let the parser's first argument choose a command."""
+        self._commands: Final = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(
+        self, name: str, what: str, *, epilog: str | None = None, **defaults: object
+    ) -> argparse.ArgumentParser:
+        """Add a command, and return its parser; ``defaults`` become attributes of the options."""
+        command = self._commands.add_parser(
+            name,
+            help=what,
+            description=f"{what[:1].upper()}{what[1:]}.",
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.set_defaults(**defaults)
+        return command

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 
 from stompkit._commands.shared.documents import checked
 from stompkit._commands.shared.text import amount
-from stompkit._common.arguments import Parser
+from stompkit._common.arguments import Parser, Subcommands
 from stompkit._common.files import describe, replacing
 from stompkit._common.secrets import is_reference
 from stompkit._common.text import json_line
@@ -103,15 +103,14 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = Subcommands(parser)
 
     def add(
         name: str, what: str, work: Callable[[argparse.Namespace], int], *names: str
     ) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=what, description=f"{what[:1].upper()}{what[1:]}.")
+        command = commands.add(name, what, work=work)
         for each in names:
             command.add_argument(each.lower(), metavar=each, help=_ARGUMENTS[each])
-        command.set_defaults(work=work)
         return command
 
     for command in (

@@ -10,7 +10,7 @@ from typing import Final
 
 from stompkit._commands.pipeline.maintenance import CARE
 from stompkit._commands.pipeline.maintenance import main as care
-from stompkit._common.arguments import Parser
+from stompkit._common.arguments import Parser, Subcommands, argument_type
 from stompkit._common.metrics import parse_address
 from stompkit.spark.jobs.settings import JOBS, PipelineError, seconds
 
@@ -107,22 +107,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    def add(
-        name: str, what: str, work: Callable[[argparse.Namespace], int], epilog: str = ""
-    ) -> argparse.ArgumentParser:
-        command = commands.add_parser(
-            name,
-            help=what,
-            description=f"{what[:1].upper()}{what[1:]}.",
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.set_defaults(work=work)
-        return command
-
-    run = add("run", "run a job of a pipeline until stopped", _run, _RUN)
+    add = Subcommands(parser).add
+    run = add("run", "run a job of a pipeline until stopped", work=_run, epilog=_RUN)
     run.add_argument(
         "job",
         choices=(*JOBS, *CARE),
@@ -138,7 +124,7 @@ def parser() -> argparse.ArgumentParser:
     )
     modes.add_argument(
         "--trigger",
-        type=_seconds,
+        type=argument_type(seconds, PipelineError),
         metavar="TIME",
         help="interval between batches, such as 200ms or 10s; 0s: without pause (default: 1s)",
     )
@@ -157,9 +143,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--verbose", action="store_true", help="write a detailed log, including Spark's"
     )
-    check = add("check", "check the configuration file of a pipeline", _check)
-    status = add("status", "print the progress of the jobs of a pipeline", _status)
-    report = add("report", "create the report of the job analytics", _report, _REPORT)
+    check = add("check", "check the configuration file of a pipeline", work=_check)
+    status = add("status", "print the progress of the jobs of a pipeline", work=_status)
+    report = add("report", "create the report of the job analytics", work=_report, epilog=_REPORT)
     report.add_argument(
         "--output",
         metavar="PAGE",
@@ -171,18 +157,9 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _seconds(text: str) -> float:
-    try:
-        return seconds(text)
-    except PipelineError as problem:
-        raise argparse.ArgumentTypeError(str(problem)) from None
-
-
+@argument_type
 def _address(text: str) -> str:
-    try:
-        return str(parse_address(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return str(parse_address(text))
 
 
 def _run(options: argparse.Namespace) -> int:

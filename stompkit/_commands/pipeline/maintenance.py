@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from stompkit._commands.shared.formatting import aligned, amount, duration, shown
-from stompkit._common.arguments import Parser
+from stompkit._common.arguments import Parser, argument_type
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, load, seconds
 
 __all__ = ["CARE", "main"]
@@ -233,7 +233,7 @@ def _verify_parser() -> argparse.ArgumentParser:
     )
     add(
         "--settle",
-        type=_seconds,
+        type=argument_type(seconds, PipelineError),
         metavar="TIME",
         help="wait this time before differing rows are compared again, such as 5s; 0s: never",
     )
@@ -284,13 +284,6 @@ def _verify(settings: PipelineSettings, options: argparse.Namespace) -> int:
             columns = f": {', '.join(map(shown, each.columns))}" if each.columns else ""
             print(f"  {each.kind} {shown(each.table)} {key}{columns}")
     return 0 if are_equal else 1
-
-
-def _seconds(text: str) -> float:
-    try:
-        return seconds(text)
-    except PipelineError as problem:
-        raise argparse.ArgumentTypeError(str(problem)) from None
 
 
 class _Tell:

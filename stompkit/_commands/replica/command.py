@@ -10,7 +10,7 @@ from typing import Final
 
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError, hide
 from stompkit._commands.shared.missing import reason
-from stompkit._common.arguments import Parser
+from stompkit._common.arguments import Parser, Subcommands
 
 __all__ = ["main", "parser"]
 
@@ -105,14 +105,9 @@ def _parser(complete: Collection[str]) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = Subcommands(parser)
     for name, (module, what) in _COMMANDS.items():
-        added = commands.add_parser(
-            name,
-            help=what,
-            description=f"{what[:1].upper()}{what[1:]}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        added = commands.add(name, what)
         if name in complete:
             found: dict[str, Command] = import_module(f"{__package__}.{module}").COMMANDS
             _add_arguments(added, found[name])

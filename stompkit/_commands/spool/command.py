@@ -10,7 +10,7 @@ from typing import Final
 
 from stompkit._commands.shared.logs import start_log
 from stompkit._commands.spool.options import SpoolUsageError, address, age, opened, size
-from stompkit._common.arguments import Parser, positive
+from stompkit._common.arguments import Parser, Subcommands, positive
 from stompkit._common.files import describe
 from stompkit.spool import SpoolError
 
@@ -100,41 +100,27 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    def add(
-        name: str, what: str, work: Callable[[argparse.Namespace], int], epilog: str = ""
-    ) -> argparse.ArgumentParser:
-        command = commands.add_parser(
-            name,
-            help=what,
-            description=f"{what[:1].upper()}{what[1:]}.",
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.set_defaults(work=work)
-        return command
-
-    run = add("run", "receive messages from a broker until stopped", _run, _RUN)
-    serve = add("serve", "serve a spool to readers on other machines", _serve, _SERVE)
+    add = Subcommands(parser).add
+    run = add("run", "receive messages from a broker until stopped", work=_run, epilog=_RUN)
+    serve = add("serve", "serve a spool to readers on other machines", work=_serve, epilog=_SERVE)
     for command in (run, serve):
         command.add_argument("directory", metavar="DIR", help="directory of the spool")
     _add_run(run)
     _add_serve(serve)
     status = add(
-        "status", "print the contents of a spool and the positions of its readers", _status
+        "status", "print the contents of a spool and the positions of its readers", work=_status
     )
-    readers = add("readers", "list the readers, and the messages kept for them", _readers)
+    readers = add("readers", "list the readers, and the messages kept for them", work=_readers)
     readers.add_argument(
         "--forget", metavar="NAME", help="remove this reader; no messages are kept for it"
     )
-    show = add("show", "print messages", _show)
+    show = add("show", "print messages", work=_show)
     show.add_argument("--partition", type=int, metavar="N", help="only this partition")
     show.add_argument("--from", dest="start", type=int, metavar="N", help="first ordinal")
     show.add_argument("--to", dest="end", type=int, metavar="N", help="ordinal after the last one")
     for command in (status, readers, show):
         command.add_argument("--json", action="store_true", help="print JSON")
-    verify = add("verify", "read the whole spool and report damage", _verify)
+    verify = add("verify", "read the whole spool and report damage", work=_verify)
     for command in (status, readers, show, verify):
         _add_spool(command)
     return parser

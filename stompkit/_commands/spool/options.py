@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.arguments import argument_type
 from stompkit._common.certificates import authorities
-from stompkit._common.metrics import Address, parse_address
+from stompkit._common.metrics import parse_address
 from stompkit._common.secrets import resolve
 from stompkit.client.blocking import BrokerUrl
 from stompkit.spool import ServerAccess, SpoolReader
@@ -81,12 +82,8 @@ def size(text: str) -> int:
     return int(float(found[1]) * _SIZES[found[2] or ""])
 
 
-def address(text: str) -> Address:
-    """Parse an address to listen on: ``HOST:PORT``, or a port of the loopback interface."""
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+#: An address to listen on: ``HOST:PORT``, or a port of the loopback interface.
+address = argument_type(parse_address)
 
 
 def brokers(urls: Sequence[str]) -> dict[BrokerUrl, list[str]]:

@@ -145,7 +145,7 @@ class Subcommands:
     """Adds commands below a command, each with a help of its own."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
-        """Let the parser's first argument choose a command."""
+        """Add commands to this parser: an argument chooses one."""
         self._commands: Final = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def add(

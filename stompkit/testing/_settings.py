@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -150,9 +150,12 @@ class Settings:
             "topic_template": _template(*source(_TOPIC)),
             "quirks": _quirks(*source(_QUIRK)),
         }
+        names = _names(*source(_BROKER), is_given=bool(addresses))
+        if fields["quirks"] is not None:
+            _check_has_quirks(source(_QUIRK)[1], names, is_given=bool(addresses))
         return cls(
             addresses=addresses,
-            broker_names=_names(*source(_BROKER), is_given=bool(addresses)),
+            broker_names=names,
             fields={name: value for name, value in fields.items() if value is not None},
             frames=_choice(*source(_FRAMES), "on", "off") == "on",
             frames_from=source(_FRAMES)[1],
@@ -235,6 +238,19 @@ def _quirks(text: str | None, where: str) -> str | None:
                 'rules: see the page "Quirks of other brokers" of the documentation'
             ) from None
     return text
+
+
+def _check_has_quirks(where: str, names: Sequence[str], *, is_given: bool) -> None:
+    """Raise SettingsError if no broker of this run can imitate others."""
+    if not is_given and any(
+        "quirks" in launcher_for(name).features for name in names or (_DEFAULT_BROKER,)
+    ):
+        return
+    those = "a broker that runs already" if is_given else ", ".join(names)
+    raise SettingsError(
+        f"{where}: only the broker {_DEFAULT_BROKER} imitates others when tests start it, and this"
+        f" run uses {those}: leave one of the options out"
+    )
 
 
 def _choice(text: str | None, where: str, *choices: str) -> str:

@@ -284,6 +284,19 @@ def test_an_unknown_quirk_is_told_before_any_test_runs(
     result.stderr.fnmatch_lines(["ERROR: --mq-quirk: *", "brokers: morbidq, activemq, artemis, *"])
 
 
+@pytest.mark.parametrize(
+    ("option", "those"),
+    [("--mq=localhost:1", "a broker that runs already"), ("--mq-broker=coilmq", "coilmq")],
+)
+def test_quirks_of_a_broker_that_has_none_are_an_error(
+    pytester: pytest.Pytester, option: str, those: str
+) -> None:
+    pytester.makepyfile(SHOW)
+    result = run(pytester, "--mq-quirk=artemis", option)
+    assert result.ret == USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --mq-quirk: only the broker stompkit *{those}: leave *"])
+
+
 def test_a_mistake_is_told_with_the_place_where_it_was_made(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,12 @@ def _complete(launcher: Launcher | None, config: LaunchConfig) -> LaunchConfig:
     if login is None:
         login = launcher.login
         passcode = launcher.passcode if passcode is None else passcode
+    if passcode and not login:
+        # Without the login it would have no effect, and the broker would accept everybody.
+        raise BrokerError(
+            f"{config.name} has a passcode and no login: give one by --mq-login or"
+            " LaunchConfig(login=...), or leave the passcode out"
+        )
     return replace(
         config,
         login=login or None,

@@ -452,6 +452,7 @@ def test_a_broker_that_keeps_refusing_is_not_waited_for(temporary: Path) -> None
         ({"login": "a", "passcode": "s\r"}, "holds a carriage return. .* --mq-passcode"),
         ({"login": "a", "passcode": "\udcff"}, "this passcode: a header holds a lone surrogate"),
         ({"login": "a", "passcode": b"s"}, "this passcode: it is bytes, not str"),
+        ({"passcode": "s"}, "has a passcode and no login: give one by --mq-login"),
         ({"vhost": "a\nb"}, r"this vhost: .*LaunchConfig\(vhost=\.\.\.\)"),
         ({"port": 65_536}, "cannot listen on port 65536, which is not from 1 to 65535"),
         ({"port": -1}, "cannot listen on port -1"),

@@ -15,9 +15,13 @@ def write_pages(
     description: str | None,
     pages: Callable[[], Mapping[str, str]],
     arguments: Sequence[str] | None,
+    further: Sequence[argparse.ArgumentParser] = (),
 ) -> int:
-    """Write the pages of a script, by file name, or check them; return the exit status."""
-    parser = argparse.ArgumentParser(description=description)
+    """Write the pages of a script, by file name, or check them; return the exit status.
+
+    ``further`` are parsers of options that the script has read itself.
+    """
+    parser = argparse.ArgumentParser(description=description, parents=further)
     parser.add_argument(
         "--check", action="store_true", help="do not write the files, only compare them"
     )

@@ -100,13 +100,25 @@ _Medians: TypeAlias = dict[str, Any]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Condense new measurements if there are some, write or check the page; return the status."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--from", nargs="+", type=Path, default=[], dest="measured")
-    options, others = parser.parse_known_args(arguments)
+    parser.add_argument(
+        "--from",
+        nargs="+",
+        type=Path,
+        default=[],
+        dest="measured",
+        metavar="FILE",
+        help="output of python -m benchmarks --json, to take the medians from first",
+    )
+    options, _ = parser.parse_known_args(arguments)
     if options.measured:
         _RESULTS.parent.mkdir(exist_ok=True)
         _RESULTS.write_text(_condensed(options.measured), encoding="utf-8")
     return write_pages(
-        "make_benchmarks.py", __doc__, lambda: {"benchmark-results.rst": page()}, others
+        "make_benchmarks.py",
+        __doc__,
+        lambda: {"benchmark-results.rst": page()},
+        arguments,
+        [parser],
     )
 
 

@@ -11,6 +11,7 @@ from fuzz._disagreements import CLASSES, Class, classify, compare, table
 from fuzz._peers import REFUSED, Outcome, Peer, Seen, Stream, read_stompkit, stomp_py, stompjs
 from fuzz._reference import COMPLETE, INCOMPLETE, decode
 from fuzz.difference import Report, differ, main
+from stompkit.frames import Version
 from tests.integration.clients.driver import LIBRARIES, LibraryMissing
 from tests.optional import report_missing
 
@@ -115,9 +116,22 @@ def test_an_example_is_of_its_class_for_stomp_js(each: Class, stomp_js: Peer) ->
     assert kinds_of("stompjs", stomp_js, each) == expected
 
 
-def test_a_length_behind_a_carriage_return_is_one_for_stomp_js(stomp_js: Peer) -> None:
-    octets = b"SEND\n\rcontent-length:1\n\n\0\0"
-    each = Class("CR before 1.2", ("stompjs",), "", "", ("1.1", octets))
+@pytest.mark.parametrize(
+    ("name", "version", "octets"),
+    [
+        # Of the line, stomp.js makes a length: it reads a body of one octet, or waits for more.
+        ("CR before 1.2", "1.1", b"SEND\n\rcontent-length:1\n\n\0\0"),
+        ("CR before 1.2", "1.1", b"MESSAGE\n\rcontent-length:3\n\n\0"),
+        ("CR before 1.2", "1.0", b"SEND\n\rcontent-length:99999999999999999999\nx:y\n\n\0\n"),
+        # Of the line, stomp.js makes the end of the head, however many there are.
+        ("carriage return", "1.2", b"MESSAGE\n\r\r\n\0"),
+        ("carriage return", "1.2", b"COMMIT\r\nack:1\r\n\r\r\r\n\0"),
+    ],
+)
+def test_a_line_that_begins_with_a_carriage_return_is_another_for_stomp_js(
+    name: str, version: Version, octets: bytes, stomp_js: Peer
+) -> None:
+    each = Class(name, ("stompjs",), "", "", (version, octets))
     assert kinds_of("stompjs", stomp_js, each) == [each.name]
 
 

@@ -28,8 +28,10 @@ def run(pipeline: Pipeline, path: Path, display: Display | None, *, verbose: boo
     """Run a job until it ends; returns the exit status."""
     level = logging.DEBUG if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # Py4J would log the calls between Python and Java.
+    # Py4J would log the calls between Python and Java, and at the root that Java has ended.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(lambda record: record.module != "java_gateway")
     try:
         with _told(pipeline, display), ended_by_signals(pipeline.stop):
             pipeline.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from stompkit.spark.ship import ship
 
 __all__ = ["InterruptedStartError", "is_gone", "listening", "session"]
 
+_log = logging.getLogger(__name__)
 #: Time in seconds for which an ending JVM is waited for.
 _END_S: Final = 10.0
 
@@ -47,12 +49,20 @@ def session(settings: PipelineSettings, job: JobName, *, log_level: str) -> Iter
         if is_main:
             # Spark installs its own handler, which would abort the current batch.
             signal.signal(signal.SIGINT, before)
+    _quieten(spark)
     try:
         if how.ship:
             ship(spark)
         yield spark
     finally:
         spark.stop()
+
+
+def _quieten(spark: SparkSession) -> None:
+    """Log errors of Spark's accumulators, which print a traceback when the JVM ends first."""
+    server = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: _log.debug("an accumulator has failed", exc_info=True)
 
 
 def is_gone() -> bool:

@@ -205,8 +205,7 @@ class StompClient(ClientSession):
         ``for_s`` seconds longer for such a MESSAGE. :meth:`receive` still returns a MESSAGE that
         has come. ``timeout`` is another name for ``for_s``.
         """
-        if timeout is not None:
-            for_s = timeout
+        for_s = seconds(for_s, timeout)
         name = f"t{next(self._names)}"
         self.begin(name)
         self.abort(name)

@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from stompkit.frames import (
     VERSIONS,
@@ -22,6 +22,8 @@ from stompkit.testing.client.errors import ClientFailureError, RefusedError
 from stompkit.testing.client.stream import ClientStream
 
 __all__ = ["ClientSession", "check_headers", "seconds"]
+
+_Seconds = TypeVar("_Seconds", float, float | None)
 
 _NO_BEATS: Final = "0,0"
 
@@ -239,7 +241,7 @@ def check_headers(headers: Mapping[str, object]) -> None:
             )
 
 
-def seconds(timeout_s: float | None, timeout: float | None) -> float | None:
+def seconds(timeout_s: _Seconds, timeout: float | None) -> _Seconds:
     """Return the timeout that was given under either of its names."""
     return timeout_s if timeout is None else timeout
 

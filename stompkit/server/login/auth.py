@@ -63,8 +63,10 @@ class UserSource(Protocol):
 class CredAuthenticator:
     """Asks credentials checkers, in order, until one accepts the login and passcode.
 
-    A user is identified by name, whichever checker accepted it. Its groups are those of ``groups``,
-    a mapping from groups to members, and of every checker that knows groups.
+    Checkers are asked about an empty passcode only if they have a true attribute
+    ``compares_empty_passcodes``. A user is identified by name, whichever checker accepted it. Its
+    groups are those of ``groups``, a mapping from groups to members, and of every checker that
+    knows groups.
     """
 
     def __init__(
@@ -135,12 +137,14 @@ class CredAuthenticator:
 
     async def _find_by_passcode(self, credentials: Credentials) -> Decided:
         name, passcode = credentials.login, credentials.passcode
-        # Some directories treat an empty passcode as an anonymous login, and accept it.
-        if not name or not passcode or not is_name(name):
+        if not name or passcode is None or not is_name(name):
             return Decided(None)
         login = _Login(name, passcode)
         is_certain = True
         for checker in self._checkers:
+            # Some directories treat an empty passcode as an anonymous login, and accept it.
+            if not passcode and not getattr(checker, "compares_empty_passcodes", False):
+                continue
             try:
                 avatar: object = await maybeDeferred(checker.requestAvatarId, login)
             except CantCheckNow:

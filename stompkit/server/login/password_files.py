@@ -249,8 +249,12 @@ class IniPasswordFile(_ClearPasswordFile):
 class JsonPasswordFile(_ClearPasswordFile):
     """A file with a JSON object of users and their passcodes, reloaded when it changes.
 
-    Names and passcodes may contain any characters, including colons and blanks.
+    Names and passcodes may contain any characters, including colons and blanks. A passcode can be
+    empty.
     """
+
+    #: See :class:`~stompkit.server.login.auth.CredAuthenticator`.
+    compares_empty_passcodes = True
 
     def __init__(self, path: Path) -> None:
         """Read the file; raises OSError or ValueError for an invalid one."""

@@ -617,6 +617,22 @@ def test_a_json_file_has_any_characters(tmp_path: Path, login: str, passcode: st
     assert ask(authenticator, credentials(login.upper() + "x", passcode)) == [None]
 
 
+@pytest.mark.parametrize("name", ["bob", "nobody"])
+@pytest.mark.parametrize("passcode", ["", None])
+def test_only_an_empty_passcode_that_is_in_the_file_is_right(
+    tmp_path: Path, name: str, passcode: str | None
+) -> None:
+    path = tmp_path / "users"
+    path.write_text(json.dumps({"alice": "", "bob": "x"}))
+    authenticator = CredAuthenticator(
+        [*checkers_from([f"json:{path}"]), memory(alice=b"", bob=b"", nobody=b"")]
+    )
+    assert ask(authenticator, credentials("alice", "")) == [ALICE]
+    assert ask(authenticator, credentials("alice", None)) == [None]
+    assert ask(authenticator, credentials("alice", "x")) == [None]
+    assert ask(authenticator, credentials(name, passcode)) == [None]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

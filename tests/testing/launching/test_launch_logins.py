@@ -51,14 +51,7 @@ USERS = [
     User(" me ", "x", BLANKS),
     User("me", " pad ", BLANKS),
     User("me", "x\t", BLANKS),
-    User(
-        "me",
-        "",
-        (
-            ("stompkit", "stompkit requires a passcode"),
-            ("rabbitmq", "RabbitMQ requires a passcode"),
-        ),
-    ),
+    User("me", "", (("rabbitmq", "RabbitMQ requires a passcode"),)),
 ]
 
 

@@ -74,7 +74,7 @@ class Stompkit:
             command += ["--websocket", f"tcp:{config.websocket_port}:interface={interface}"]
             command += ["--allow-origin", "*"]
         if config.login is not None:
-            if not config.passcode:
+            if config.passcode is None:
                 raise BrokerError(
                     f"stompkit requires a passcode: give {config.login!r} one by"
                     " --mq-passcode or LaunchConfig(passcode=...)"

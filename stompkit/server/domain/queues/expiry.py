@@ -26,10 +26,11 @@ _PAUSE_S: Final = 0.1
 #: Maximum number of messages that expire in one cycle.
 _MOST_EXPIRED: Final = 100
 #: Number of messages, and of their bytes, read at a time to find expired ones. The next scan waits
-#: for a multiple of the scan's duration.
+#: for a multiple of the scan's duration, and after a failed one for some seconds.
 _PAGE_MESSAGES: Final = 250
 _PAGE_OCTETS: Final = 4 * 1024 * 1024
 _REST: Final = 10
+_FAILED_REST_S: Final = 1.0
 #: Number of stale heap entries tolerated in addition to the number of waiting messages.
 _FEW: Final = 64
 #: Seconds that are not waited for: less than timers can tell apart.
@@ -149,17 +150,22 @@ class Expiry:
 
         Return True if the store is being read for that; waiting senders are resumed at the end.
         """
-        scheduler = self._queue.host.scheduler
         for sub_queue in self._queue.sub_queues:
-            if sub_queue.stored and sub_queue.stored_expires < inf and not sub_queue.is_loading:
-                at, wait_s = sub_queue.stored_expires, sub_queue.scan_at - scheduler.now
-                if wait_s > _SLACK_S:
-                    at = max(at, scheduler.wall + wait_s)
-                if at <= scheduler.wall:
-                    self._scan(sub_queue)
-                else:
-                    self._wake_at(at)
+            if self._next_scan(sub_queue) <= self._queue.host.scheduler.wall:
+                self._scan(sub_queue)
+            # A store may have answered at once, when the sender did not wait yet.
+            when = self._next_scan(sub_queue)
+            if when < inf:
+                self._wake_at(when)
         return bool(self._scans)
+
+    def _next_scan(self, sub_queue: SubQueue[MessageReference]) -> float:
+        """Return when to read a sub-queue; infinite if it is being read, or nothing expires."""
+        if not sub_queue.stored or sub_queue.is_loading:
+            return inf
+        scheduler = self._queue.host.scheduler
+        at, wait_s = sub_queue.stored_expires, sub_queue.scan_at - scheduler.now
+        return max(at, scheduler.wall + wait_s) if wait_s > _SLACK_S else at
 
     def _scan(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Read a sub-queue from the end of its window; nothing else is loaded meanwhile."""
@@ -182,20 +188,19 @@ class Expiry:
             if stored:
                 read()
             else:
-                end()
+                end(_REST * max(0.0, broker.scheduler.now - began))
 
         def failed(_: StoreError) -> None:
             nonlocal earliest
             earliest = 0.0
-            end()
+            end(_FAILED_REST_S)
 
         def read() -> None:
             commit_queue.read(sub_queue.number, after, _PAGE_MESSAGES, _PAGE_OCTETS, did, failed)
 
-        def end() -> None:
+        def end(rest_s: float) -> None:
             sub_queue.stored_expires = min(sub_queue.stored_expires, earliest)
-            now = broker.scheduler.now
-            sub_queue.scan_at = now + _REST * max(0.0, now - began)
+            sub_queue.scan_at = broker.scheduler.now + rest_s
             self._scans.discard(sub_queue)
             self._queue.loaded(sub_queue)
 

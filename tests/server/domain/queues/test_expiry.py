@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit.server import DestinationConfig
+from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
@@ -261,3 +261,31 @@ def test_a_queue_full_of_what_expired_while_the_broker_was_away_has_room() -> No
     producer = broker.client()
     producer.publish(QUEUE, b"4")
     assert refusal(producer) is None
+
+
+def test_a_sender_is_woken_by_what_comes_behind_a_bound_that_has_passed() -> None:
+    """The earliest expiry time in the store is a bound, perhaps that of a message in memory."""
+    broker = MemoryBroker(
+        BrokerConfig(max_queue_messages=3, window_messages=2, when_full="block"),
+        store=MemoryStore(),
+    )
+    producer = broker.client()
+    producer.publish(QUEUE, b"1")
+    publish_all(producer, QUEUE, numbered(2, 3), expiration="500")
+    broker.clock.advance(0.5)
+    producer.publish(QUEUE, b"4")
+    producer.publish(QUEUE, b"5", expiration="500")
+    waiting = broker.client()
+    waiting.publish(QUEUE, b"6", receipt="6")
+    broker.clock.advance(0.5)
+    broker.clock.advance(0.0)
+    assert len(waiting.take("RECEIPT")) == 1
+    assert bodies(broker) == [b"1", b"4", b"6"]
+
+
+def bodies(broker: MemoryBroker) -> list[bytes]:
+    """Return the messages that a new consumer gets."""
+    client = broker.client()
+    client.subscribe(QUEUE)
+    broker.clock.advance(0.0)
+    return client.bodies()

@@ -28,6 +28,8 @@ class Outcome:
     columns: dict[str, Value] | None
     #: Current place of the row into which ``columns`` are merged, if there is one.
     base: Place | None
+    #: True if the row had another place before, whose row may have been replaced since.
+    is_moved: bool = False
 
 
 class Rows:
@@ -91,10 +93,11 @@ class Rows:
             self.outcomes[source] = Outcome(change, sequence, None, None)
         if before is None:
             base = None if source[0] in self.emptied else source
-            self.outcomes[place] = Outcome(change, sequence, columns, base)
+            self.outcomes[place] = Outcome(change, sequence, columns, base, source != place)
         else:
             columns = {**(before.columns or {}), **columns}
-            self.outcomes[place] = Outcome(change, sequence, columns, before.base)
+            is_moved = before.is_moved or source != place
+            self.outcomes[place] = Outcome(change, sequence, columns, before.base, is_moved)
 
 
 def _reported(change: RowChange) -> dict[str, Value]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from http.client import HTTPException
@@ -573,6 +574,14 @@ def _swap() -> Database:
     return made
 
 
+def _replaced() -> Database:
+    """Return a row that moves to another key, and whose old key gets a new row."""
+    made = Database()
+    made.commit([_step(2, 2)])
+    made.commit([_step(2, 1), replace(_step(2, 2), values={"x": 3, "y": "3"})])
+    return made
+
+
 @settings(deadline=None)
 @given(
     database=databases(),
@@ -581,6 +590,8 @@ def _swap() -> Database:
     batch_bytes=st.sampled_from([1, 300]),
 )
 @example(database=_swap(), plan=[], faults=[None] * 12 + ["503"], batch_bytes=1)
+# The new row is written, the moved one is refused, and then the changesets come one by one.
+@example(database=_replaced(), plan=[], faults=["busy", "busy"], batch_bytes=300)
 def test_the_index_is_what_the_database_is_whatever_fails_and_comes_again(
     database: Database, plan: list[Delivery], faults: list[str | None], batch_bytes: int
 ) -> None:

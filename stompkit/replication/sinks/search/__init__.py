@@ -218,7 +218,7 @@ class SearchSink:
             # gone.
             if place not in stored or stored[place].version < version:
                 actions.append(versioned(place, version, _source(outcome, reported[place], stored)))
-                if outcome.base not in (None, place):
+                if outcome.is_moved:
                     moves.append(actions[-1])
         self._offsets.begin(changesets[-1], moves, self._batch_bytes)
         self._bulk(actions, rows.outcomes, refuse)

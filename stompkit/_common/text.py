@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 
-__all__ = ["escaped", "json_line", "shown"]
+__all__ = ["escaped", "json_line", "shown", "text_of"]
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error, or its type if it has none."""
+    return str(error) or type(error).__name__
 
 
 def escaped(text: str) -> str:

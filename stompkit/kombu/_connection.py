@@ -18,6 +18,7 @@ from itertools import count
 from time import monotonic
 from typing import Final
 
+from stompkit._common.text import text_of
 from stompkit.frames import Frame, ProtocolError, Role, Session, State, Tolerance
 from stompkit.kombu._wakeup_pipe import WakeupPipe
 
@@ -290,7 +291,7 @@ class StompConnection:
                 while self.failure is None and not self._is_closing:
                     self._turn(selector, stream)
             except (OSError, ProtocolError) as error:
-                reason = str(error) or type(error).__name__
+                reason = text_of(error)
                 with self._lock:
                     self._fail(f"the connection to {self._peer} broke: {reason}")
         with self._lock:

@@ -132,8 +132,12 @@ def apply_changes(
     job = Job(
         pipeline=pipeline,
         spool=spool,
-        choice=_choice(
-            keys, column_list, except_column_list, tables, ignores_null_updates=ignore_null_updates
+        choice=Choice.of(
+            keys=keys,
+            tables=tables,
+            column_list=column_list,
+            except_column_list=except_column_list,
+            ignores_null_updates=ignore_null_updates,
         ),
         dead_letters=on_problem == "dead-letter",
         sequence_by=sequence_by,
@@ -170,26 +174,6 @@ def applier(
             on_applied(batch_id, applied)
 
     return apply
-
-
-def _choice(
-    keys: Sequence[str] | Mapping[str, Sequence[str]] | None,
-    column_list: Iterable[str] | None,
-    except_column_list: Iterable[str] | None,
-    tables: Iterable[str] | None,
-    *,
-    ignores_null_updates: bool,
-) -> Choice:
-    if isinstance(keys, str):
-        raise ValueError("`keys` is a list of columns, or lists by table")
-    by_table = keys if isinstance(keys, Mapping) else {"": keys} if keys else {}
-    return Choice(
-        keys={name: tuple(columns) for name, columns in by_table.items()},
-        tables=None if tables is None else frozenset(tables),
-        columns=None if column_list is None else frozenset(column_list),
-        except_columns=frozenset(except_column_list or ()),
-        ignores_null_updates=ignores_null_updates,
-    )
 
 
 def _reduced(df: DataFrame, deletes: str, job: Job) -> DataFrame:
@@ -233,7 +217,7 @@ class _Batch:
             applied = self._by_tasks(job) if job.is_plain else self._by_driver(job)
             if isinstance(applied, Applied):
                 return replace(applied, names=self._names)
-            _log.info("the batch is begun anew: %s", applied)
+            _log.info("the batch starts over: %s", applied)
             # A column may be widened several times. Lacking the same again is no progress.
             is_stuck = isinstance(applied, ColumnsMissing) and applied in reasons
             reasons.append(applied)

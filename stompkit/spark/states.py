@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 __all__ = [
     "Admit",
@@ -90,6 +90,30 @@ class Choice:
     #: True if columns follow renames in the source. Otherwise a renamed column is a new column,
     #: which is sufficient if rows are sent again.
     follows_names: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        keys: Sequence[str] | Mapping[str, Sequence[str]] | None,
+        tables: Iterable[str] | None = None,
+        column_list: Iterable[str] | None,
+        except_column_list: Iterable[str] | None,
+        ignores_null_updates: bool = False,
+        follows_names: bool = True,
+    ) -> Self:
+        """Make a selection; a list of ``keys`` is for all tables. Raises ValueError for a text."""
+        if isinstance(keys, str):
+            raise ValueError("`keys` is a list of columns, or lists by table")
+        by_table = keys if isinstance(keys, Mapping) else {"": keys} if keys else {}
+        return cls(
+            keys={name: tuple(columns) for name, columns in by_table.items()},
+            tables=None if tables is None else frozenset(tables),
+            columns=None if column_list is None else frozenset(column_list),
+            except_columns=frozenset(except_column_list or ()),
+            ignores_null_updates=ignores_null_updates,
+            follows_names=follows_names,
+        )
 
     def has(self, schema: str, table: str) -> bool:
         """Return True if changes of the table are applied."""

@@ -15,18 +15,15 @@ from hypothesis import strategies as st
 
 from stompkit._commands.replica.graph import draw
 from stompkit._commands.replica.status import as_json, status_lines
-from stompkit._commands.shared.formatting import (
-    aligned,
-    amount,
-    duration,
+from stompkit._commands.shared.text import aligned, amount, duration, when
+from stompkit._commands.shared.values import (
     parse_assignment,
     parse_key,
     parse_value,
-    shown,
     shown_key,
     shown_value,
-    when,
 )
+from stompkit._common.text import shown
 from stompkit.replica.engine import PeerStatus, Status
 
 DOCUMENTS = st.recursive(

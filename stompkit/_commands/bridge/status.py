@@ -6,8 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from stompkit._commands.shared.formatting import aligned, amount, shown, when
+from stompkit._commands.shared.text import aligned, amount, when
 from stompkit._common.files import is_locked, reason_of, write_atomically
+from stompkit._common.text import shown
 from stompkit.bridge import BridgeStatus, RouteStatus
 
 __all__ = ["lock_of", "print_status", "write"]

@@ -178,7 +178,7 @@ def _run(options: argparse.Namespace) -> int:
             once=options.once,
             trigger_s=options.trigger,
             log_level="WARN" if options.verbose else "OFF",
-            on_step=(lambda step: None) if display is None else display.step,
+            on_step=None if display is None else display.step,
         )
     except PipelineError as problem:
         print(f"stompkit pipeline: {problem}", file=sys.stderr)

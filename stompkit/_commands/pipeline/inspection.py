@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from stompkit._commands.shared.formatting import aligned, amount
+from stompkit._commands.shared.text import aligned, amount
 from stompkit._common.files import write_atomically
+from stompkit._common.text import text_of
 from stompkit.spark.jobs.settings import JOBS, PipelineError, PipelineSettings, load
 from stompkit.spark.jobs.status import JobState, look, missing, unmatched
 
@@ -47,7 +48,7 @@ def print_status(path: Path, *, as_json: bool) -> int:
         except ModuleNotFoundError:
             raise
         except Exception as error:
-            reason = settings.without_secrets(str(error) or type(error).__name__)
+            reason = settings.without_secrets(text_of(error))
             print(f"stompkit pipeline: {job}: {reason}", file=sys.stderr)
     if as_json:
         told = {"name": settings.name, "jobs": msgspec.to_builtins(found)}
@@ -80,7 +81,7 @@ def make_report(path: Path, output: str | None) -> int:
     except ModuleNotFoundError:
         raise
     except Exception as error:
-        reason = str(error) or type(error).__name__
+        reason = text_of(error)
         reason = reason if settings is None else settings.without_secrets(reason)
         print(f"stompkit pipeline: {reason}", file=sys.stderr)
         return 1

@@ -14,8 +14,9 @@ from typing import Final
 
 import msgspec
 
-from stompkit._commands.shared.formatting import aligned, amount, duration, shown
+from stompkit._commands.shared.text import aligned, amount, duration
 from stompkit._common.arguments import Parser, argument_type
+from stompkit._common.text import shown, text_of
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, load, seconds
 
 __all__ = ["CARE", "main"]
@@ -30,43 +31,45 @@ _USAGE: Final = 2
 _TELL_S: Final = 1.0
 
 _COMPACT: Final = """\
-The job `events` stores many small files. This merges them into few large ones, and leaves out what
-is past its life (ttl in [events]), and changesets that are older than keep-history says. It can run
-while `events` runs and others read, it can be killed at any time, and it takes a bounded amount of
-memory. Run it once a day or so:
+The job `events` writes many small files. `compact` merges them into a few large ones, and removes
+expired data (ttl in [events]) and changesets that are older than keep-history. Other jobs and
+readers can use the store meanwhile. You can kill `compact` at any time. Its memory does not grow
+with the store. Run it about once a day:
 
   stompkit pipeline run compact --config shop.toml
 
-Files that were merged stay for ten minutes, for those who read them: the next run removes them.
+The next run removes the merged files, if they are at least ten minutes old. Readers may still need
+newer ones.
 
-exit status: 0; 1 it cannot be done, and has said why; 2 the command line or the file is wrong
+exit status: 0; 1 an error, which is printed; 2 the command line or the file is wrong
 """
 
 _REBUILD: Final = """\
-Changes are applied again from the first one on: from the event store, with history = true and
-ttl = "forever" in [events], or from the spool, if retention has removed nothing from it. All of it
-is one transaction of the target, so nobody sees half of it. A change counts by when it was
-committed at its source.
+All changes are applied again, from the first one on. They come from the event store, which needs
+history = true and ttl = "forever" in [events], or from a spool from which retention has removed
+nothing. The rebuild is one transaction of the target, so readers never see a part of it. The time
+of a change is the time of its commit in the source.
 
   stompkit pipeline run rebuild --config shop.toml --target sqlite:///then.sqlite --create \\
       --at 2026-11-20T10:00:00Z
   stompkit pipeline run rebuild --config shop.toml --replace
 
-The second one makes the target of the file anew as of now; the job `replicate` goes on from there.
-End `replicate` before. After a rebuild as of an earlier time, it begins with the spool's first
-message. Where the spool no longer has what comes next, or the job's checkpoint is at a URI, a
-target cannot be rebuilt in place: give another --target.
+The second command rebuilds the target of the file as of now. Stop the job `replicate` first, and
+start it again afterwards. After a rebuild as of an earlier time, `replicate` begins with the first
+message of the spool. A target cannot be rebuilt in place if the spool does not have the messages
+that follow, or if the checkpoint of the job is at a URI. Use another --target then.
 
-exit status: 0; 1 it cannot be done, and has said why; 2 the command line or the file is wrong
+exit status: 0; 1 an error, which is printed; 2 the command line or the file is wrong
 """
 
 _VERIFY: Final = """\
-Each row of the source has to be in the replica, with equal values, and no other. Values are equal
-by what they mean: 1.0 and 1.00, true and 1, a time and the same one in another zone. Columns that
-only the replica has do not matter.
+The replica must have each row of the source with equal values, and no other row. Values are
+compared by meaning: 1.0 equals 1.00, and a time equals the same time in another zone. Columns that
+only the replica has are ignored.
 
-Both may be at work. Rows that differ are looked at again after a while (--settle), and are no
-difference if the replica has got to where the source was. A file says what the source is:
+The source and the replica can be in use. Rows that differ are compared again after --settle. They
+are equal if the replica has reached the state that the source had before. The file has the URL of
+the source:
 
   [verify]
   source = "postgresql://me@db1/shop"
@@ -74,11 +77,10 @@ difference if the replica has got to where the source was. A file says what the 
   stompkit pipeline run verify --config shop.toml
   stompkit pipeline run verify --config shop.toml --table orders --settle 30s --json
 
-It tells `missing` rows, `extra` ones that the source does not have, and `different` ones, with the
-columns. `stompkit pipeline run rebuild --replace` makes a replica anew.
+The result lists `missing` rows, `extra` rows, which the source does not have, and `different` rows
+with their columns. `stompkit pipeline run rebuild --replace` rebuilds a replica.
 
-exit status: 0 they are equal; 1 they are not, or cannot be compared; 2 the command line or the file
-is wrong
+exit status: 0 no difference; 1 a difference, or an error; 2 the command line or the file is wrong
 """
 
 
@@ -100,7 +102,7 @@ def main(arguments: list[str]) -> int:
         print(f"\nstompkit pipeline: {arguments[0]} is ended", file=sys.stderr)
         return 1
     except Exception as error:
-        reason = settings.without_secrets(str(error) or type(error).__name__)
+        reason = settings.without_secrets(text_of(error))
         print(f"stompkit pipeline: {reason}", file=sys.stderr)
         return 1
 

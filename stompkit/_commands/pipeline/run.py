@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from stompkit._commands.shared.formatting import amount
 from stompkit._commands.shared.signals import ended_by_signals
+from stompkit._commands.shared.text import amount
+from stompkit._common.text import text_of
 from stompkit.spark.jobs import Pipeline, PipelineError, Progress
 from stompkit.spark.session import SparkError
 
@@ -42,7 +43,7 @@ def run(pipeline: Pipeline, path: Path, display: Display | None, *, verbose: boo
         print(f"stompkit pipeline: {problem}\nthen go on with: {again}", file=sys.stderr)
     except Exception as error:
         logging.getLogger(__name__).debug("the job has failed", exc_info=True)
-        reason = pipeline.settings.without_secrets(str(error) or type(error).__name__)
+        reason = pipeline.settings.without_secrets(text_of(error))
         print(f"stompkit pipeline: {reason}", file=sys.stderr)
     else:
         return 0

@@ -14,15 +14,9 @@ from stompkit._commands.replica.documents import (
     is_document,
 )
 from stompkit._commands.replica.graph import draw
-from stompkit._commands.shared.formatting import (
-    aligned,
-    amount,
-    shown,
-    shown_key,
-    shown_row,
-    shown_value,
-    when,
-)
+from stompkit._commands.shared.text import aligned, amount, when
+from stompkit._commands.shared.values import shown_key, shown_row, shown_value
+from stompkit._common.text import shown
 from stompkit.replica.history import Entry, Shown
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.values import Value, row_to_json

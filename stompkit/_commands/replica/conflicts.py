@@ -6,14 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from stompkit._commands.replica.documents import as_members, is_document
-from stompkit._commands.shared.formatting import (
-    aligned,
-    shown,
-    shown_key,
-    shown_row,
-    shown_value,
-    when,
-)
+from stompkit._commands.shared.text import aligned, when
+from stompkit._commands.shared.values import shown_key, shown_row, shown_value
+from stompkit._common.text import shown
 from stompkit.replica.clock import seconds_of
 from stompkit.replica.rows import Conflict
 from stompkit.replica.rules import Candidate

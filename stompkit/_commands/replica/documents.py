@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit._commands.shared.formatting import parse_value, shown_value
+from stompkit._commands.shared.values import parse_value, shown_value
 from stompkit.replica.data.documents import members_of, values_of
 from stompkit.replication.model.values import Value
 

@@ -13,9 +13,10 @@ import msgspec
 from stompkit._commands.replica.options import add_json, opened
 from stompkit._commands.replica.status import as_json, peer_lines, print_lines, status_lines
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
-from stompkit._commands.shared.formatting import shown, shown_key
+from stompkit._commands.shared.values import shown_key
 from stompkit._common.arguments import positive
 from stompkit._common.files import reason_of
+from stompkit._common.text import shown
 from stompkit.replica.diagrams import (
     history_dot,
     history_svg,

@@ -8,7 +8,7 @@ from sqlalchemy.types import String
 
 from stompkit._commands.replica.documents import is_document
 from stompkit._commands.replica.subcommand import ReplicaUsageError
-from stompkit._commands.shared.formatting import parse_key
+from stompkit._commands.shared.values import parse_key
 from stompkit.replica import Replica
 from stompkit.replication.model.values import Value
 

@@ -11,7 +11,9 @@ from typing import Final
 from stompkit._commands.replica.documents import document_text, parse_document
 from stompkit._commands.replica.options import Setup, opened
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
-from stompkit._commands.shared.formatting import amount, parse_assignment, shown, shown_value
+from stompkit._commands.shared.text import amount
+from stompkit._commands.shared.values import parse_assignment, shown_value
+from stompkit._common.text import shown
 from stompkit.replica import Replica
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.vectors import dot_text

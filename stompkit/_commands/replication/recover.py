@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 
 from stompkit._common.arguments import Parser
 from stompkit._common.secrets import mask_url
-from stompkit._common.text import json_line
+from stompkit._common.text import json_line, text_of
 from stompkit.client.blocking import BrokerUrl
 from stompkit.replication.eventstore import (
     EventStore,
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
                 return _list(notes.stuck(options.older_than), is_json=options.json)
             return _recover(notes, options, stack)
     except Exception as error:
-        text = str(error) or type(error).__name__
+        text = text_of(error)
         for url in (options.notes, options.database, options.store, options.to):
             text = text.replace(url, mask_url(url)) if url else text
         print(f"stompkit recover: {text}", file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from stompkit._commands.shared.text import amount
 from stompkit._common.files import is_locked, write_atomically
 from stompkit.replication.jobs import JobStatus
 
@@ -65,7 +66,7 @@ class Display:
                 filled = done * _BAR // of
                 bar = "#" * filled + "." * (_BAR - filled)
                 parts.append(f"{table} [{bar}] {done:,} of about {of:,}")
-        parts.append(f"{status.changes:,} changes in {status.changesets:,} changesets")
+        parts.append(_done(status))
         if rate >= 1:
             parts.append(f"{rate:,.0f}/s")
         parts += _more(status)
@@ -122,13 +123,17 @@ def print_status(directory: Path, name: str | None, *, as_json: bool) -> int:
     return 0 if found and all(runs or status.phase == "ended" for status, runs in found) else 1
 
 
+def _done(status: JobStatus) -> str:
+    return f"{amount(status.changes, 'change')} in {amount(status.changesets, 'changeset')}"
+
+
 def _print_one(status: JobStatus, *, runs: bool) -> None:
     is_over = status.phase in ("ended", "failed")
     state = status.phase if runs or is_over else f"not running, was {status.phase}"
     print(f"{status.name}: {state}" + (f" (process {status.pid})" if runs else ""))
     print(f"  from    {status.source}")
     print(f"  to      {status.to}")
-    print(f"  {status.changes:,} changes in {status.changesets:,} changesets since {_time(status)}")
+    print(f"  {_done(status)} since {_time(status)}")
     for line in (_more(status) and ", ".join(_more(status)), status.position, status.error):
         if line:
             print(f"  {line}")

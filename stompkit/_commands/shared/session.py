@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.signals import handling_signals
 from stompkit._commands.shared.text import remedy_of
-from stompkit._common.text import shown
+from stompkit._common.text import shown, text_of
 from stompkit.client import BrokerError, Client, ClientClosedError, ClientError, LoginRefusedError
 from stompkit.frames import LocalProtocolError
 
@@ -174,7 +174,7 @@ def reason_of(error: BaseException, broker: Broker | None = None) -> str:
         return reason_of(reason, broker)
     if isinstance(reason, Exception) and broker is not None:
         return f"cannot connect to {broker.label}: {_cause(reason)}"
-    return shown(str(error) or type(error).__name__)
+    return shown(text_of(error))
 
 
 def _cause(error: Exception) -> str:

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
-from stompkit._commands.shared.formatting import amount, shown
+from stompkit._commands.shared.text import amount
 from stompkit._commands.spool.options import SpoolUsageError
+from stompkit._common.text import shown
 from stompkit.spool import BrokenSpoolError, Record, SpoolReader
 
 __all__ = ["show", "verify"]

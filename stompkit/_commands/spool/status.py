@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from stompkit._commands.shared.formatting import aligned, amount, duration, when
+from stompkit._commands.shared.text import aligned, amount, duration, when
 from stompkit._commands.spool.options import SpoolUsageError
 from stompkit.spool import DataLostError, SpoolReader, is_in_use
 from stompkit.spool.readers import Reader, forget, listed

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from stompkit._common.text import text_of
 from stompkit.replica.applier._records import record_of
 from stompkit.replica.applier._renewal import meant, moved, renounced, set_moved
 from stompkit.replica.applier._rows import WorkingRows
@@ -165,7 +166,7 @@ class Batch:
                     if self._wants(change.name):
                         self.rows.apply(change, stamp, clock)
             except (RefuseChangesetError, RuleError, InvalidValueError) as problem:
-                raise PoisonChangesetError(dot, str(problem) or type(problem).__name__) from problem
+                raise PoisonChangesetError(dot, text_of(problem)) from problem
             except Exception as problem:
                 raise PoisonChangesetError(dot, f"{type(problem).__name__}: {problem}") from problem
         self._position += 1

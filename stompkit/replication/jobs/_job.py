@@ -12,6 +12,7 @@ from typing import Final
 
 from stompkit._common.files import make_directory
 from stompkit._common.secrets import mask_url
+from stompkit._common.text import text_of
 from stompkit.client.blocking import LinkClosedError
 from stompkit.replication.jobs._context import JobContext
 from stompkit.replication.jobs._settings import JobError, JobSettings, JobStatus
@@ -114,7 +115,7 @@ class Job:
                 self._run(source)
             except BaseException as error:
                 self._phase = "failed"
-                self._job.error = self.described(str(error) or type(error).__name__)
+                self._job.error = self.described(text_of(error))
                 raise
             else:
                 self._phase = "ended"

@@ -15,6 +15,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from stompkit._common.files import write_atomically
+from stompkit._common.text import text_of
 from stompkit.spark.fence import Span
 from stompkit.spark.jobs.contract import Done
 from stompkit.spark.jobs.results.base import Mark, Results
@@ -152,7 +153,7 @@ class Analytics:
 
     def explain(self, error: Exception) -> str:
         """Return the error text."""
-        return str(error) or type(error).__name__
+        return text_of(error)
 
     def close(self) -> None:
         """Close the connections."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from stompkit._common.files import make_directory, write_atomically
+from stompkit._common.text import text_of
 from stompkit.replication.model.frames import Packet
 from stompkit.spark.stream.options import SinkOptions
 
@@ -102,7 +103,7 @@ class Letters:
                 link.wait_connected(_CONNECT_S)
                 link.send(options.destination, packets).result(_CONFIRM_S)
         except (Exception, CancelledError) as error:
-            reason = str(error) or type(error).__name__
+            reason = text_of(error)
             raise NotSentError(
                 f"dead letters cannot be sent to {options.destination}: {reason}"
             ) from (error)

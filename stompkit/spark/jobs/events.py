@@ -9,6 +9,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from stompkit._common.text import text_of
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.eventstore.files import DEAD_LETTERS
@@ -140,7 +141,7 @@ class Events:
 
     def explain(self, error: Exception) -> str:
         """Return the error text, with advice."""
-        text = str(error) or type(error).__name__
+        text = text_of(error)
         if _STOPPED in text and self._on_problem == "stop":
             text += (
                 '. With on-problem = "dead-letter" in [events] such a message is written down in'

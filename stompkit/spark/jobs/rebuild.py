@@ -108,13 +108,17 @@ def rebuild(
         at = at.replace(tzinfo=UTC)
     is_own = settings.target is not None and (url is None or url == settings.target_url())
     with ExitStack() as stack:
+        tables = Tables(given.url, given, "target.url" if url is None else "--target")
+        stack.callback(tables.close)
         if is_own:
             stack.enter_context(going_on(settings))
         past = open_past(settings, at, until_ordinal)
         if is_own:
             check_gap(settings, past.fence)
         try:
-            work = _Rebuild(settings, given, past, at, stack, replaces=replace, is_own=is_own)
+            work = _Rebuild(
+                settings, given, tables, past, at, stack, replaces=replace, is_own=is_own
+            )
             return work.run(on_progress or (lambda _: None))
         except (ApplyError, SchemaError) as problem:
             text = in_words_of_the_file(str(problem), create="give --create")
@@ -152,6 +156,7 @@ class _Rebuild:
         self,
         settings: PipelineSettings,
         given: TargetSettings,
+        tables: Tables,
         past: Past,
         at: datetime | None,
         stack: ExitStack,
@@ -165,8 +170,7 @@ class _Rebuild:
         self._at: Final = at
         self._replaces: Final = replaces
         self._is_own: Final = is_own
-        self._tables: Final = Tables(given.url, given, "the target")
-        stack.callback(self._tables.close)
+        self._tables: Final = tables
         self._target: Final = SqlTarget(
             given.url,
             create=given.create,
@@ -177,19 +181,18 @@ class _Rebuild:
             table_map=given.table_map,
         )
         stack.callback(self._target.close)
-        by_table = how.keys if isinstance(how.keys, dict) else {"": how.keys} if how.keys else {}
         self._job: Final = Job(
             pipeline=settings.name,
             # Its ordinals belong to no spool, and to no other rebuild.
             spool=f"rebuild-{uuid4().hex}",
-            choice=Choice(
+            choice=Choice.of(
+                keys=how.keys,
+                tables=how.tables,
+                column_list=how.column_list,
+                except_column_list=how.except_column_list,
+                ignores_null_updates=how.ignore_null_updates,
                 # Data staged before has the former names.
                 follows_names=False,
-                keys={name: tuple(columns) for name, columns in by_table.items()},
-                tables=None if how.tables is None else frozenset(how.tables),
-                columns=None if how.column_list is None else frozenset(how.column_list),
-                except_columns=frozenset(how.except_column_list or ()),
-                ignores_null_updates=how.ignore_null_updates,
             ),
             dead_letters=how.on_problem == "dead-letter",
         )
@@ -220,7 +223,7 @@ class _Rebuild:
                 if now + pause > deadline:
                     raise SinkUnavailableError(str(error)) from error
                 reason = self._settings.without_secrets(str(error))
-            _log.warning("the rebuild is begun anew: %s", reason)
+            _log.warning("the rebuild starts over: %s", reason)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         goes_on = self._set_fence() and self._is_own

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from sqlalchemy import and_, or_, select
 
+from stompkit._common.text import text_of
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import Database, SchemaError
@@ -124,7 +125,7 @@ class Replicate:
 
     def explain(self, error: Exception) -> str:
         """Return the error text, with advice for the pipeline file."""
-        text = str(error) or type(error).__name__
+        text = text_of(error)
         if isinstance(error, (SchemaError, ApplyError)):
             text = in_words_of_the_file(text)
         if isinstance(error, ApplyError) and self._settings.apply.on_problem == "stop":

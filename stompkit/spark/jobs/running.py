@@ -69,7 +69,7 @@ class Pipeline:
         trigger_s: float | None = None,
         spark: SparkSession | None = None,
         log_level: str = "OFF",
-        on_step: Callable[[str], object] = lambda step: None,
+        on_step: Callable[[str], object] | None = None,
     ) -> None:
         """Describe a run without opening resources.
 
@@ -87,7 +87,7 @@ class Pipeline:
         self._retry_s = seconds(settings.retry_for)
         self._spark = spark
         self._log_level = log_level
-        self._on_step = on_step
+        self._on_step = on_step or (lambda step: None)
         self._work: Final[Work] = work_of(settings, job)
         self._failures: Final = Failures(settings, self._work, settings.checkpoint_of(job))
         self._is_stopping = False

@@ -6,6 +6,7 @@ import msgspec
 
 from stompkit._common.files import is_locked
 from stompkit._common.metrics import MetricsError, new_registry
+from stompkit._common.text import text_of
 from stompkit.spark.java import SparkError, find_java_home
 from stompkit.spark.jobs.settings import JobName, PipelineSettings
 from stompkit.spool import SpoolError
@@ -48,7 +49,7 @@ def missing(settings: PipelineSettings) -> list[str]:
             try:
                 work.fence("")
             except Exception as error:
-                reason = str(error) or type(error).__name__
+                reason = text_of(error)
                 found.append(f"{job}: {work.setting}: {settings.without_secrets(reason)}")
             finally:
                 work.close()

@@ -125,12 +125,13 @@ def verify(
     if settle_s is None:
         settle_s = seconds("5s" if settings.verify is None else settings.verify.settle)
     urls = (source or settings.source_url(), url or settings.target_url())
-    names = _names(urls[0], wanted)
+    places = ("--source" if source else "verify.source", "--target" if url else "target.url")
+    names = _names(urls[0], wanted, places[0])
     tell = on_progress or (lambda _: None)
     found = []
     with (
-        closing(Tables(urls[0], _named_as_they_are(names), "the source")) as one,
-        closing(Tables(urls[1], given, "the target")) as other,
+        closing(Tables(urls[0], _named_as_they_are(names), places[0])) as one,
+        closing(Tables(urls[1], given, places[1])) as other,
     ):
         if not names:
             raise PipelineError(
@@ -148,9 +149,9 @@ def verify(
     return found
 
 
-def _names(url: str, wanted: Sequence[str] | None) -> list[tuple[str, str]]:
+def _names(url: str, wanted: Sequence[str] | None, place: str) -> list[tuple[str, str]]:
     """Return the schemas and names of the tables to compare; a default schema is empty."""
-    with closing(Tables(url, None, "the source")) as tables, tables.transaction() as connection:
+    with closing(Tables(url, None, place)) as tables, tables.transaction() as connection:
         inspector = inspect(connection)
         default = inspector.default_schema_name or ""
         default = "" if tables.database.backend == "sqlite" else default
@@ -177,11 +178,10 @@ class _Pairs:
         self._one: Final = one
         self._other: Final = other
         self._urls: Final = urls
-        by_table = how.keys if isinstance(how.keys, dict) else {"": how.keys} if how.keys else {}
-        self._choice: Final = Choice(
-            keys={name: tuple(columns) for name, columns in by_table.items()},
-            columns=None if how.column_list is None else frozenset(how.column_list),
-            except_columns=frozenset(how.except_column_list or ()),
+        self._choice: Final = Choice.of(
+            keys=how.keys,
+            column_list=how.column_list,
+            except_column_list=how.except_column_list,
         )
 
     def look(self, schema: str, name: str) -> _Pair | Verdict:

@@ -10,8 +10,9 @@ from stompkit.frames import Frame
 from stompkit.testing.client.errors import (
     UnexpectedMessageError,
 )
-from stompkit.testing.client.session import ClientSession, check_headers, seconds
+from stompkit.testing.client.session import ClientSession, check_headers
 from stompkit.testing.client.stream import ClientStream
+from stompkit.testing.frames.timeouts import seconds
 
 __all__ = ["StompClient"]
 

@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from stompkit.frames import (
     VERSIONS,
@@ -20,10 +20,9 @@ from stompkit.frames import (
 )
 from stompkit.testing.client.errors import ClientFailureError, RefusedError
 from stompkit.testing.client.stream import ClientStream
+from stompkit.testing.frames.timeouts import seconds
 
-__all__ = ["ClientSession", "check_headers", "seconds"]
-
-_Seconds = TypeVar("_Seconds", float, float | None)
+__all__ = ["ClientSession", "check_headers"]
 
 _NO_BEATS: Final = "0,0"
 
@@ -239,11 +238,6 @@ def check_headers(headers: Mapping[str, object]) -> None:
             raise TypeError(
                 f"header {name!r} is {shown}, which is {type(value).__name__}, not str: {advice}"
             )
-
-
-def seconds(timeout_s: _Seconds, timeout: float | None) -> _Seconds:
-    """Return the timeout that was given under either of its names."""
-    return timeout_s if timeout is None else timeout
 
 
 def _heart_beat(headers: Mapping[str, str]) -> HeartBeatOffer:

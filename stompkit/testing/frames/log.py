@@ -14,6 +14,7 @@ from stompkit.frames import Frame
 from stompkit.testing.frames.events import Closed, End, Event, Octets, Opened, SeenFrame
 from stompkit.testing.frames.matching import Direction, HeaderMatch, Match
 from stompkit.testing.frames.report import not_seen, timed_lines, unexpected
+from stompkit.testing.frames.timeouts import seconds
 from stompkit.testing.frames.words import Secrets, is_secret
 from stompkit.testing.transcripts.transcript import Transcript
 
@@ -226,8 +227,7 @@ class FrameLog:
 
         Raises FrameNotSeenError after ``timeout_s`` (or ``timeout``) seconds.
         """
-        if timeout is not None:
-            timeout_s = timeout
+        timeout_s = seconds(timeout_s, timeout)
         with self._changed:
             if self._wait(lambda: len(self._open) == number or None, timeout_s) is None:
                 raise FrameNotSeenError(
@@ -242,8 +242,6 @@ class FrameLog:
         Their ends follow immediately, and belong to a complete log. The method waits at most
         ``timeout_s`` (or ``timeout``) seconds.
         """
-        if timeout is not None:
-            timeout_s = timeout
 
         def settled() -> bool | None:
             leaving = {
@@ -254,7 +252,7 @@ class FrameLog:
             return self._open.isdisjoint(leaving) or None
 
         with self._changed:
-            self._wait(settled, timeout_s)
+            self._wait(settled, seconds(timeout_s, timeout))
 
     def expect_none(self, command: str | None = None, /, **match: Any) -> None:
         """Raise UnexpectedFrameError if a matching frame has been seen; does not wait for one."""

@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from stompkit.testing.frames.log import FrameLog
 from stompkit.testing.frames.matching import Match
+from stompkit.testing.frames.timeouts import seconds
 from stompkit.testing.proxy.rules import Rule
 
 __all__ = ["Fault", "FaultNotSeenError"]
@@ -53,8 +54,7 @@ class Fault:
 
         Raises FaultNotSeenError after ``timeout_s`` (or ``timeout``) seconds.
         """
-        if timeout is not None:
-            timeout_s = timeout
+        timeout_s = seconds(timeout_s, timeout)
         rule = self._rule
         with rule.changed:
             if rule.changed.wait_for(lambda: rule.count >= count, timeout_s):

@@ -48,7 +48,7 @@ def assert_golden(
         actual.save(path)
         return
     remedy = (
-        "to write it anew run pytest with --mq-update-golden, or anything with "
+        "to write it again, run pytest with --mq-update-golden, or anything with "
         f"{_UPDATE_VARIABLE}=1 in the environment"
     )
     if not path.exists():

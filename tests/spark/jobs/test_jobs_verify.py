@@ -301,7 +301,7 @@ def test_a_source_without_tables_is_a_mistake(shop: Shop) -> None:
 
 @pytest.mark.parametrize("url", ["delta:///copy", "delta+s3://bucket/copy", "parquet:///copy"])
 def test_targets_in_files_are_refused_with_what_to_do(shop: Shop, url: str) -> None:
-    with pytest.raises(PipelineError, match=r"^the target: this job needs a database.* --target"):
+    with pytest.raises(PipelineError, match=r"^--target: this job needs a database.* --target"):
         shop.verdicts(url=url)
 
 
@@ -325,7 +325,7 @@ def test_names_and_columns_are_those_of_the_file(shop: Shop) -> None:
         f'except-column-list = ["total"]\n[verify]\nsource = "{url}"\nsettle = "0s"\n'
     )
     assert shop.found() == []
-    with pytest.raises(PipelineError, match="the source: sqlit"):
+    with pytest.raises(PipelineError, match="--source: sqlit"):
         shop.found(source="sqlit:///x")
 
 

@@ -1,4 +1,4 @@
-"""Parsing and output of keys, values, times and tables, for ``stompkit replica``.
+"""Parsing and output of keys and values.
 
 Printed values can be parsed again: ``parse_value(shown_value(value)) == value``. The output
 contains no terminal control sequences, because texts come from other nodes.
@@ -11,22 +11,16 @@ from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
-from stompkit._commands.shared.text import aligned, amount, duration, when
 from stompkit._common.text import escaped, shown
 from stompkit.replication.model.values import InvalidValueError, Value, from_json, to_json
 
 __all__ = [
-    "aligned",
-    "amount",
-    "duration",
     "parse_assignment",
     "parse_key",
     "parse_value",
-    "shown",
     "shown_key",
     "shown_row",
     "shown_value",
-    "when",
 ]
 
 

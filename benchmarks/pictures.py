@@ -2,7 +2,7 @@
 
 From python -m benchmarks come throughput.svg and latency.svg, from benchmarks.growth growth.svg,
 from benchmarks.soak soak.svg. What was measured is neither repeated nor chosen: all that a file has
-is drawn. To make them anew::
+is drawn. To draw them again::
 
     python -m benchmarks --json brokers.json
     python -m benchmarks.growth --data /var/tmp --json growth.json

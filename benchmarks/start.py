@@ -1,6 +1,6 @@
 """How long a broker takes from its launch to its first client, and what that time goes to.
 
-A broker is started anew for each round, with a store in an empty directory, by ``twistd
+A broker is started again for each round, with a store in an empty directory, by ``twistd
 --nodaemon stompkit`` and by ``twist stompkit`` in turns; ``stompkit run``, whose broker is in
 memory, launches one with its guard. The parts are moments since the launch, so that each has those
 above it in it:

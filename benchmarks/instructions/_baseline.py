@@ -68,7 +68,7 @@ def faults(counted: Mapping[str, float], recorded: Mapping[str, float]) -> list[
     """Yield a sentence for each scenario whose figure is out of bounds or missing on one side."""
     found = []
     for name in sorted(counted.keys() ^ recorded.keys()):
-        found.append(f"{name}: only {'counted' if name in counted else 'recorded'}; record anew")
+        found.append(f"{name}: only {'counted' if name in counted else 'recorded'}; record again")
     for name in sorted(counted.keys() & recorded.keys()):
         percent = (counted[name] / recorded[name] - 1) * 100
         said = f"{name}: {counted[name]:,.0f} instructions, recorded {recorded[name]:,.0f}"

@@ -192,7 +192,7 @@ def test_how_often_a_message_comes(target: Target) -> None:
     section=SECTION,
 )
 def test_redelivery_of_a_topics_message(target: Target, peer: Peer) -> None:
-    """Receive from a topic, cut the connection, subscribe anew; record whether it comes again."""
+    """Receive from a topic, cut the connection, subscribe again; record whether it comes again."""
     topic = target.topic()
     target.subscribe(peer, topic, ack="client")
     target.connect().call("SEND", {"destination": topic}, b"x")

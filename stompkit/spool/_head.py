@@ -21,7 +21,7 @@ __all__ = ["Head", "new_head", "read_head"]
 _NAME: Final = "head.json"
 #: Number of attempts to read the file: far more than a write lasts.
 _TRIES: Final = 10_000
-_REPAIR: Final = "whoever opens the spool for writing makes it anew"
+_REPAIR: Final = "whoever opens the spool for writing recreates it"
 
 
 class _Content(msgspec.Struct):

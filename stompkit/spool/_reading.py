@@ -51,7 +51,7 @@ class SpoolReader:
         if expect_id not in ("", identity.id):
             raise OtherSpoolError(
                 f"{self.place} has the spool {identity.id} instead of {expect_id}: its ordinals"
-                " are others. Bring the former one back, or begin anew with this one"
+                " are others. Bring the former one back, or start over with this one"
             )
         self.id: Final = identity.id
         self.partitions: Final = identity.partitions

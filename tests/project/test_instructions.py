@@ -67,8 +67,8 @@ def test_what_is_within_bounds_is_not(percent: float) -> None:
 
 def test_a_scenario_that_is_new_or_gone_is_said() -> None:
     assert faults({"new": 1.0}, {"gone": 1.0}) == [
-        "gone: only recorded; record anew",
-        "new: only counted; record anew",
+        "gone: only recorded; record again",
+        "new: only counted; record again",
     ]
 
 

@@ -259,7 +259,7 @@ def test_history_that_was_not_saved_begins_anew(a: Branch) -> None:
     assert a.compact("0 changesets", save_history=False).changesets == 1
     assert base(a) == {}
     a.write(note("1", body="z"))
-    with pytest.raises(RevisionError, match="begins anew with the next compaction"):
+    with pytest.raises(RevisionError, match="starts over with the next compaction"):
         a.history.at("A:3")
     assert titles(a.history.at("head")) == {"1": {"title": "y", "body": "z"}}
     assert a.compact("5 changesets").changesets == 0

@@ -139,7 +139,7 @@ def test_a_writer_finds_the_head_again(tmp_path: Path, content: bytes | None) ->
         (tmp_path / "head.json").unlink()
     else:
         (tmp_path / "head.json").write_bytes(content)
-    with pytest.raises(BrokenSpoolError, match=r"head\.json.*for writing makes it anew"):
+    with pytest.raises(BrokenSpoolError, match=r"head\.json.*for writing recreates it"):
         SpoolReader(tmp_path).head()
     SpoolWriter(tmp_path).close()
     assert contents(tmp_path) == made

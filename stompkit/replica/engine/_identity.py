@@ -142,7 +142,7 @@ class Identity:
         if core.counts["renewed"] >= _MOST_RENEWALS:
             core.warnings["identity"] = (
                 "others say again and again that this node is two: it does not listen to that any"
-                " more, until it is started anew"
+                " more, until it is started again"
             )
             return False
         with self.unless_undone(), core.store.transaction() as tx:

@@ -151,7 +151,7 @@ def _compacted(dot: Dot) -> RevisionError:
 
 def _gap(dot: Dot) -> RevisionError:
     return RevisionError(
-        f"history is not whole: {dot_text(dot)} is not kept here. It begins anew with the next"
+        f"history is not whole: {dot_text(dot)} is not kept here. It starts over with the next"
         " compaction"
     )
 

@@ -52,7 +52,7 @@ def _decode(octets: bytes, where: str) -> Checkpoint:
         return _DECODER.decode(octets)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise OffsetsError(
-            f"{where} holds no checkpoint ({error}): restore it, or remove it to begin anew"
+            f"{where} holds no checkpoint ({error}): restore it, or remove it to start over"
         ) from None
 
 

@@ -285,7 +285,7 @@ class OutboxRelay:
         """Forget sent changesets, because the next leader sends them again."""
         self._forget()
         trace = None if isinstance(error, OutboxLeaseLostError) else error
-        _log.warning("publishing the outbox has failed, and begins anew: %s", error, exc_info=trace)
+        _log.warning("publishing the outbox has failed, and starts over: %s", error, exc_info=trace)
 
     def _forget(self) -> None:
         """Start with the unconfirmed changesets, as a relay that takes over does."""

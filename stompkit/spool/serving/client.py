@@ -233,7 +233,7 @@ class ServedStorage:
         if self._id not in ("", spool):
             raise OtherSpoolError(
                 f"{self.place} has the spool {spool} instead of {self._id}: its ordinals are"
-                " others. Bring the former one back, or begin anew with this one"
+                " others. Bring the former one back, or start over with this one"
             )
         crc = response.headers.get(wire.CRC)
         if crc is None:

@@ -178,7 +178,7 @@ def test_value_that_a_target_without_other_types_refuses_is_named_with_advice(
         "c": NewColumn("c", "date", is_told=True),
     }
     made.target.evolve({("", "t"): columns})
-    advice = "To go on, make the table anew with 'c' as text; or name it in `except_column_list`"
+    advice = "To go on, recreate the table with 'c' as text; or name it in `except_column_list`"
     with closing(made.target), pytest.raises(ApplyError) as at:
         made.run(rows_of(write(2, c="infinity")))
     told = """the table 't', key {"id":2}: column 'c': str 'infinity' is not a date"""

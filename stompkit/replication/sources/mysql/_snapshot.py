@@ -171,8 +171,8 @@ class Snapshot:
         if keyless:
             raise OffsetLostError(
                 f"the snapshot was interrupted, and {', '.join(keyless)} cannot be taken up again: "
-                "without a key, rows that come twice are there twice. Empty the targets and begin "
-                "anew with empty offsets, name columns that stand for the key, or leave the table "
+                "without a key, rows that come twice are there twice. Empty the targets and start "
+                "over with empty offsets, name columns that stand for the key, or leave the table "
                 "out"
             )
 

@@ -323,7 +323,7 @@ class Assembler:
         if not self._copies:
             raise PgoutputError(
                 f"rows of {found.full_name} were changed while names of it were not UTF-8, and "
-                "cannot be read: drop the slot and begin anew with empty offsets"
+                "cannot be read: drop the slot and start over with empty offsets"
             )
         raise TableChangedError(found.full_name, "names of it were not UTF-8")
 

@@ -187,7 +187,7 @@ class Copier:
             raise OffsetLostError(
                 f"the snapshot was interrupted, and {', '.join(keyless)} cannot be taken up again: "
                 "without a key, rows that come twice are there twice. Empty the targets, drop the "
-                "slot and begin anew with empty offsets, or leave the table out"
+                "slot and start over with empty offsets, or leave the table out"
             )
 
     def _tables(self, connection: Connection) -> list[tuple[CatalogueTable, PublishedRows]]:

@@ -293,28 +293,28 @@ def check_position(
 
     ``position`` is that of the checkpoint, if there is one, and ``known_system`` its server.
     """
-    anew = "to begin anew, with a snapshot, remove the checkpoint and the slot"
+    again = "to start over, with a snapshot, remove the checkpoint and the slot"
     if slot is not None and slot.is_lost:
         raise OffsetLostError(
             f"the server has removed log that the slot {name} had not read yet, as "
-            f"max_slot_wal_keep_size says: {anew}"
+            f"max_slot_wal_keep_size says: {again}"
         )
     if position is None:
         return
     if known_system and known_system != system:
         raise OffsetLostError(
-            f"the checkpoint is of the server {known_system}, and this is {system}: {anew}"
+            f"the checkpoint is of the server {known_system}, and this is {system}: {again}"
         )
     if slot is None:
         raise OffsetLostError(
             f"there is a checkpoint at {format_lsn(position)}, but the slot {name} is not there: "
-            f"{anew}"
+            f"{again}"
         )
     if slot.confirmed_lsn > position:
         raise OffsetLostError(
             f"the checkpoint is at {format_lsn(position)}, but the slot {name} was read up to "
             f"{format_lsn(slot.confirmed_lsn)}, by somebody else or with an older checkpoint: "
-            f"{anew}"
+            f"{again}"
         )
 
 

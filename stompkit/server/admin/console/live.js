@@ -33,7 +33,7 @@ let failures = 0;
 let timer = 0;
 let hiding = 0;
 
-/** Begin, or begin anew, with frames where a filter of them is given. */
+/** Start, or start over, with frames where a filter of them is given. */
 export function follow(frames = filter) {
   filter = frames;
   running?.abort();

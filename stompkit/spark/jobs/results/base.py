@@ -73,7 +73,7 @@ class Mark:
             what = "checkpoint" if last.spool == self.spool else "spool"
             raise PipelineError(
                 f"{place} has what was counted with another {what}, and counts cannot go on without"
-                " it: bring it back, or begin anew under another name of the pipeline, with other"
+                " it: bring it back, or start over under another name of the pipeline, with other"
                 " results in [analytics]"
             )
         return replace(self, ordinals={**last.ordinals, **self.ordinals})

@@ -43,7 +43,7 @@ class Failures:
     def behind(self, behind: TargetBehindError) -> str:
         """Return why counting cannot continue, and how to resolve it."""
         return (
-            f"{behind}. Bring the results back, or begin anew under another name of the pipeline,"
+            f"{behind}. Bring the results back, or start over under another name of the pipeline,"
             " with other results in [analytics]: then the job counts what the spool has"
         )
 

@@ -91,7 +91,7 @@ def check_renames(collapse: Collapse, find: Callable[[str, str], Held | None]) -
             if not is_untold and not any(name in held.key for name in there):
                 continue
             way = (
-                f"write the table anew with a column {new!r} in its place"
+                f"rewrite the table with a column {new!r} in its place"
                 if is_untold
                 else "remove the table from the target, and open that with create=True: all"
                 " rows are told again behind this change"

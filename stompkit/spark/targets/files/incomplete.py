@@ -38,7 +38,7 @@ class Incomplete:
             if name in self._tables and (lacking := self._tables[name].lacking(own)):
                 return (
                     f"a new row has no value for the column {lacking!r}, which is never NULL."
-                    " To go on, write the table anew without that column, or with NULL allowed in"
+                    " To go on, rewrite the table without that column, or with NULL allowed in"
                     " it"
                 )
         return ""

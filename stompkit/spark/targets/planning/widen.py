@@ -96,7 +96,7 @@ def _kind_for(column: TargetColumn, value: Any, backend: str) -> str:
 def made_anew(columns: Iterable[Wider]) -> str:
     """Return advice about columns whose types cannot be changed; empty for none."""
     names = ", ".join(repr(each.name) for each in columns)
-    return names and f"make the table anew with {names} as text"
+    return names and f"recreate the table with {names} as text"
 
 
 def both(one: Wider | None, other: Wider) -> Wider:

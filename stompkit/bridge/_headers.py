@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Final
 
 from stompkit.bridge._dialects import Dialect
@@ -18,6 +18,7 @@ ID: Final = "stompkit-bridge-id"
 _EVENT_ID: Final = "event-id"
 _LONGEST_ID: Final = 200
 _LAST_PRIORITY: Final = 9
+_CONTROLS: Final = "".join(map(chr, range(0x21)))
 
 #: Headers that describe a frame, a delivery or a connection, not the message itself.
 _OF_THE_DELIVERY: Final = frozenset(
@@ -69,7 +70,7 @@ def forwarded(
     persistent if it has no ``persistent`` header.
     """
     left = _OF_THE_DELIVERY | dialect.stripped
-    found = {name: value for name, value in headers.items() if name not in left}
+    found = {name: value for name, value in headers.items() if _is_kept(name, left)}
     expires_ms = _expires_ms(headers, now_s)
     if expires_ms:
         found["expires"] = str(expires_ms)
@@ -82,6 +83,14 @@ def forwarded(
         found[ID] = name
     found[HOPS] = ",".join([*hops_of(headers), site])
     return found
+
+
+def _is_kept(name: str, left: Set[str]) -> bool:
+    """Return True if a header is forwarded: its broker may remove blanks at the ends of names."""
+    trimmed = name.strip().strip(_CONTROLS)
+    if not trimmed or trimmed in left:
+        return False
+    return name == trimmed or trimmed not in (HOPS, ID)
 
 
 def for_sink(headers: Mapping[str, str], dialect: Dialect, now_s: float) -> dict[str, str]:

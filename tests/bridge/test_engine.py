@@ -134,6 +134,14 @@ def test_what_belongs_to_a_delivery_is_taken_away_and_all_else_kept() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["", "transaction", "receipt", HOPS, ID])
+@pytest.mark.parametrize("pad", ["{} ", " {}", "\t{}", "\x01{}\r", "\u00a0{}"])
+def test_names_that_a_broker_may_trim_to_others_are_not_forwarded(name: str, pad: str) -> None:
+    found = forwarded({pad.format(name): "forged", " a ": "b"}, "a", OURS, NOW_S, persistent=False)
+    assert "forged" not in found.values()
+    assert found[" a "] == "b"
+
+
 def test_expiry_is_a_time_on_the_way_and_what_each_broker_takes_at_the_end() -> None:
     at = forwarded({"expiration": "5000"}, "a", OURS, NOW_S, persistent=False)
     assert at["expires"] == str(round(NOW_S * 1000) + 5000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Container
 from typing import Final
 
@@ -70,17 +71,22 @@ def header_line(name: str, value: str, version: Version) -> bytes:
 
     1.0 has no escapes, and cannot represent a line feed, or a colon in a name. The escaped form is
     then sent as the closest equivalent. Bytes that are not UTF-8, which a tolerant decoder keeps,
-    are sent unchanged. Readers of 1.0 remove blanks around a name. A name of blanks would be empty
-    there, and its line is left out.
+    are sent unchanged. Readers of 1.0 remove blanks around a name, and would take it for another
+    one, such as a header that only the broker may set: on 1.0 such a line is left out.
     """
     if version == "1.0":
-        if not name.strip():
+        # Some readers remove all control characters, and some the blanks of Unicode, too.
+        if name != name.strip() or not name or min(name[0], name[-1]) <= " ":
             return b""
         if "\n" not in value and "\n" not in name and ":" not in name:
             return f"{name}:{value}\n".encode("utf-8", "surrogateescape")
         version = "1.1"
     line = f"{escape(name, version)}:{escape(value, version)}\n"
     return line.encode() if line.isascii() else line.encode("utf-8", "surrogateescape")
+
+
+#: A header line whose name has blanks or control characters at its ends.
+_PADDED: Final = re.compile(rb"(?m)^(?:[\0-\t\v-\x20]|[^:\n]*[\0-\t\v-\x20]:)")
 
 
 class _Known:
@@ -154,7 +160,7 @@ class Message:
         "_is_plain",
         "_lines",
         "_tail",
-        "_tail_version",
+        "_tail_versions",
         "body",
         "destination",
         "due",
@@ -189,9 +195,9 @@ class Message:
         self.group = ""
         self._headers = headers
         self._lines = lines
-        #: The tail built last, its version, and whether all versions share it.
+        #: The tail built last, the versions that share it, and whether 1.1 and 1.2 do.
         self._tail: bytes | None = None
-        self._tail_version: Version = "1.2"
+        self._tail_versions = ""
         self._is_plain = False
 
     @staticmethod
@@ -338,19 +344,28 @@ class Message:
         connection without ``eol_after_frames`` leaves the line feed out.
         """
         tail = self._tail
-        if tail is not None and (self._is_plain or self._tail_version == version):
+        if tail is not None and version in self._tail_versions:
             return tail
         lines = self.passed_lines(version)
-        self._tail_version = version
+        if not self._is_plain:
+            self._tail_versions = version
+        elif version != "1.0":
+            self._tail_versions = "1.1 1.2"
+        else:
+            self._tail_versions = "1.0 1.1 1.2" if lines is self._lines else "1.0"
         tail = self._tail = b"".join((lines, b"\n", self.body, b"\0\n"))
         return tail
 
     def passed_lines(self, version: Version) -> bytes:
         """Return the passed-on header lines, as a version escapes them."""
         lines = self.lines
-        # Without escapes all versions have the same bytes.
+        # Without escapes 1.1 and 1.2 have the same bytes.
         self._is_plain = self._is_plain or lines.find(b"\\") < 0
-        if not self._is_plain and version != "1.2":
+        if version == "1.0":
+            is_same = self._is_plain and lines.isascii() and _PADDED.search(lines) is None
+        else:
+            is_same = self._is_plain or version == "1.2"
+        if not is_same:
             lines = b"".join([header_line(k, v, version) for k, v in self.headers.items()])
         return lines
 

@@ -98,6 +98,7 @@ def test_what_cannot_be_sent_is_refused(
 
 
 @example(headers=[(" ", "v"), ("\r", "v")], version="1.0")
+@example(headers=[("\t", "")], version="1.0")
 @given(
     headers=st.lists(st.tuples(st.text(min_size=1, max_size=8), st.text(max_size=8)), max_size=4),
     version=st.sampled_from(VERSIONS),

@@ -6,7 +6,7 @@ import re
 from itertools import cycle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stompkit.frames import VERSIONS, Tolerance, Version, escape
@@ -413,6 +413,44 @@ def test_a_message_for_several_versions_is_right_for_each() -> None:
         assert message.headers["x"] == "a:\\\r"
         assert message.headers["y"] == "plain"
         assert message.body == b"body"
+
+
+#: What readers of 1.0 remove from the ends of names: some only the first two.
+REMOVED = " \t\r\v\x01\x1f\u00a0\u2003"
+names = st.sampled_from(["", "a", "a b", "message-id", "subscription", "ack", "destination", "é"])
+padding = st.text(REMOVED, max_size=2)
+
+
+@settings(deadline=None)
+@given(
+    names=st.lists(st.builds("{}{}{}".format, padding, names, padding).filter(bool), max_size=4),
+    value=st.sampled_from(["forged", "a:b", "é"]),
+    order=st.permutations(VERSIONS),
+    size=st.sampled_from([1, 10_000]),
+)
+@example(names=["\t"], value="forged", order=list(VERSIONS), size=1)
+@example(names=[" message-id"], value="forged", order=["1.2", "1.0", "1.1"], size=1)
+def test_readers_of_1_0_that_remove_blanks_read_no_other_names(
+    names: list[str], value: str, order: list[Version], size: int
+) -> None:
+    broker = MemoryBroker()
+    consumers = {version: broker.client(version) for version in order}
+    for consumer in consumers.values():
+        consumer.subscribe("/topic/t")
+        consumer.take()
+    sent = dict.fromkeys(names, value) | {"destination": "/topic/t"}
+    before = len(consumers["1.0"].octets)
+    broker.client("1.2").send("SEND", sent, b"x" * size)
+    head = consumers["1.0"].octets[before:].partition(b"\n\n")[0].decode()
+    read = [line.partition(":")[0].strip().strip(REMOVED) for line in head.split("\n")[1:]]
+    assert "" not in read
+    assert len(read) == len(set(read))
+    own = {"message-id", "subscription", "ack", "destination"}
+    for version, consumer in consumers.items():
+        [message] = consumer.take("MESSAGE")
+        for name in set(names) - own:
+            is_same = version != "1.0" or name == name.strip().strip(REMOVED)
+            assert message.headers.get(name) == (value if is_same else None)
 
 
 @pytest.mark.parametrize("end", [b"\0\n", b"\0"])

@@ -15,7 +15,8 @@ from mypy_extensions import mypyc_attr
 from stompkit.frames import Frame, Version
 from stompkit.server.domain.ack_mode import AckMode
 from stompkit.server.domain.contracts import ScheduledConnection, ScheduledDestination
-from stompkit.server.domain.messages import Message, header_line
+from stompkit.server.domain.header_lines import header_line
+from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import Pattern
 from stompkit.server.domain.sub_queue import Placed, SubQueue
 from stompkit.server.interfaces import StoreError

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Container
 from typing import Final
 
-from stompkit.frames import Frame, Version, escape, parse_number, unescape
+from stompkit.frames import Frame, Version, parse_number, unescape
+from stompkit.server.domain.header_lines import header_line, is_same_on_1_0
 from stompkit.server.domain.names import DEAD_LETTERS
 from stompkit.server.domain.session.headers import as_number
 from stompkit.server.interfaces import StoredMessage
 
-__all__ = ["CLAIM", "RECORD", "Message", "header_line", "requests_repetition"]
+__all__ = ["CLAIM", "RECORD", "Message", "requests_repetition"]
 
 #: Headers in which the broker records the history of a dead letter; no client can send them.
 RECORD: Final = frozenset(
@@ -64,29 +64,6 @@ _REPETITIONS: Final = frozenset(f"AMQ_SCHEDULED_{each}" for each in ("PERIOD", "
 _USUAL_PRIORITY: Final = 4
 _HIGHEST_PRIORITY: Final = 9
 _MOST_DIGITS: Final = 15
-
-
-def header_line(name: str, value: str, version: Version) -> bytes:
-    """Return one escaped header line with its line end.
-
-    1.0 has no escapes, and cannot represent a line feed, or a colon in a name. The escaped form is
-    then sent as the closest equivalent. Bytes that are not UTF-8, which a tolerant decoder keeps,
-    are sent unchanged. Readers of 1.0 remove blanks around a name, and would take it for another
-    one, such as a header that only the broker may set: on 1.0 such a line is left out.
-    """
-    if version == "1.0":
-        # Some readers remove all control characters, and some the blanks of Unicode, too.
-        if name != name.strip() or not name or min(name[0], name[-1]) <= " ":
-            return b""
-        if "\n" not in value and "\n" not in name and ":" not in name:
-            return f"{name}:{value}\n".encode("utf-8", "surrogateescape")
-        version = "1.1"
-    line = f"{escape(name, version)}:{escape(value, version)}\n"
-    return line.encode() if line.isascii() else line.encode("utf-8", "surrogateescape")
-
-
-#: A header line whose name has blanks or control characters at its ends.
-_PADDED: Final = re.compile(rb"(?m)^(?:[\0-\t\v-\x20]|[^:\n]*[\0-\t\v-\x20]:)")
 
 
 class _Known:
@@ -362,7 +339,7 @@ class Message:
         # Without escapes 1.1 and 1.2 have the same bytes.
         self._is_plain = self._is_plain or lines.find(b"\\") < 0
         if version == "1.0":
-            is_same = self._is_plain and lines.isascii() and _PADDED.search(lines) is None
+            is_same = self._is_plain and is_same_on_1_0(lines)
         else:
             is_same = self._is_plain or version == "1.2"
         if not is_same:

@@ -20,7 +20,7 @@ from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.deliveries import MessageReference, Subscription
 from stompkit.server.domain.destinations import BlockedError
 from stompkit.server.domain.errors import RefusedError
-from stompkit.server.domain.messages import header_line
+from stompkit.server.domain.header_lines import header_line
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.session.base import BrokerSession
 from stompkit.server.domain.topics import Topic

@@ -347,7 +347,7 @@ def test_the_end_is_told_of_what_was_seen_before_it(run: Run, shop: Shop) -> Non
     shop.change(add(1))
     _, _, errors = run("--from", shop.url, "--to", "print", "--once", "--name", "done")
     # On a busy machine there are more lines before.
-    assert errors.splitlines()[-1].startswith("ended  1 changes in 1 changesets")
+    assert errors.splitlines()[-1].startswith("ended  1 change in 1 changeset")
     output = run("--status", "--name", "done")[1]
     assert "done: ended" in output
     assert "connection" not in output

@@ -131,6 +131,10 @@ class Console:
         self.wait(seen)
         self.browser.click(selector, text)
 
+    def reconnect(self) -> None:
+        """Make the page connect, unless it has already done so by itself and hidden the button."""
+        self.browser.ask("document.getElementById('try-now').click()")
+
     def focused(self) -> str:
         """Return the text, or the name, of the element with the focus."""
         here = "document.activeElement"

@@ -85,7 +85,7 @@ def test_console_says_that_the_broker_is_gone_and_comes_back_with_it(
         console.wait_text("Try now", "header")
         again = start(TWIST, *options)
         announced(again, announce)
-        console.click("#try-now")
+        console.reconnect()
         console.wait("document.getElementById('state').dataset.state === 'live'")
         Operated(again, announce).send("/queue/after", "x")
         console.wait_text("/queue/after", "tbody")

@@ -180,7 +180,7 @@ def test_a_role_that_has_changed_is_shown_when_the_broker_is_back(
         console.wait_text("It may have published the message", "dialog [role=alert]")
         browser.press("Escape")
         started(READER, OPERATOR)
-        console.click("#try-now")
+        console.reconnect()
         console.wait("document.getElementById('role').checkVisibility()")
         console.wait("!document.querySelector('main [data-action=publish]')")
 

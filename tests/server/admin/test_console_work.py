@@ -271,6 +271,6 @@ def test_notices_about_an_absent_broker_go_when_it_is_back(
         # The same is said once.
         assert browser.ask("document.querySelectorAll('#notices .wrong').length") == 1
         started()
-        console.click("#try-now")
+        console.reconnect()
         console.wait("document.getElementById('state').dataset.state === 'live'")
         console.wait("!document.querySelector('#notices .wrong')")

@@ -43,11 +43,11 @@ class SubQueue(Generic[_P]):
         "delivered",
         "index",
         "is_loading",
-        "is_purged",
         "last_place",
         "number",
         "owed",
         "owed_octets",
+        "purged_to",
         "ready",
         "scan_at",
         "seen",
@@ -81,8 +81,9 @@ class SubQueue(Generic[_P]):
         self.scan_at = 0.0
         self.window_octets = 0
         self.is_loading = False
-        #: True if the messages being loaded are to be dropped.
-        self.is_purged = False
+        #: Place up to which a purge drops messages once the store has been read; 0 for none. Those
+        #: behind it have come since.
+        self.purged_to = 0
         #: Place up to which everything has been delivered once, as recorded in the store.
         self.delivered = 0
 

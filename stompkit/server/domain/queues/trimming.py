@@ -24,6 +24,9 @@ __all__ = ["TrimmedQueue"]
 _MANY: Final = sys.maxsize
 #: Delay in seconds before a failed read of the store is retried.
 _RETRY_S: Final = 1.0
+#: Number of messages, and of their bytes, read at a time in order to drop them.
+_STEP_MESSAGES: Final = 1_000
+_STEP_OCTETS: Final = 1 << 24
 
 
 class TrimmedQueue(WindowedQueue):
@@ -201,7 +204,7 @@ class TrimmedQueue(WindowedQueue):
             while sub_queue.ready:
                 self._forget(sub_queue.popleft())
             if sub_queue.is_loading:
-                sub_queue.is_purged = True
+                sub_queue.purged_to = sub_queue.last_place
             elif sub_queue.stored:
                 self._purge_stored(sub_queue)
         for entry in self._expiry.take_overdue():
@@ -209,6 +212,43 @@ class TrimmedQueue(WindowedQueue):
         self.host.scheduler.touch(self)
         self.lost += before - self.messages
         return before - self.messages
+
+    def finish_purge(self, sub_queue: SubQueue[MessageReference]) -> bool:
+        """Drop what a purge could not, as the store was being read; return True if it is again.
+
+        Messages that have come since the purge stay.
+        """
+        last, sub_queue.purged_to = sub_queue.purged_to, 0
+        if sub_queue.back:
+            sub_queue.restore()
+        while sub_queue.ready and sub_queue.ready[0].place <= last:
+            self.lost += 1
+            self._forget(sub_queue.popleft())
+        if not sub_queue.stored or sub_queue.seen >= last:
+            return False
+        commit_queue, after = self.host.scheduler.commit_queue, sub_queue.seen
+        sub_queue.is_loading = True
+
+        def read() -> None:
+            commit_queue.read(sub_queue.number, after, _STEP_MESSAGES, _STEP_OCTETS, did, failed)
+
+        def failed(_: StoreError) -> None:
+            self.host.scheduler.later(_RETRY_S, read)
+
+        def did(stored: Sequence[StoredMessage]) -> None:
+            nonlocal after
+            old = [each for each in stored if each.place <= last]
+            for each in old:
+                after = each.place
+                self.lost += 1
+                self.forget_stored(sub_queue, each)
+            if old and len(old) == len(stored):
+                read()
+            else:
+                self.loaded(sub_queue)
+
+        read()
+        return sub_queue.is_loading
 
     def _purge_stored(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Drop messages behind the window; their sizes must be read for that."""
@@ -219,7 +259,9 @@ class TrimmedQueue(WindowedQueue):
         sub_queue.nothing_stored()
 
         def read() -> None:
-            commit_queue.read(sub_queue.number, after, min(left, 1_000), 1 << 24, did, failed)
+            commit_queue.read(
+                sub_queue.number, after, min(left, _STEP_MESSAGES), _STEP_OCTETS, did, failed
+            )
 
         def failed(_: StoreError) -> None:
             self.host.scheduler.later(_RETRY_S, read)

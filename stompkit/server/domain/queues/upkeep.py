@@ -267,9 +267,8 @@ class Sweep:
         sub_queue, self._locked = self._locked, None
         if sub_queue is not None:
             sub_queue.is_loading = False
-            if sub_queue.is_purged:
-                sub_queue.is_purged = False
-                self._queue.purge()
+            if sub_queue.purged_to:
+                self._queue.finish_purge(sub_queue)
 
     def _fail(self, error: StoreError) -> None:
         self._outcome = self._outcome._replace(failure=error)

@@ -28,8 +28,8 @@ _DROPPED_OCTETS: Final = 16 * 1024 * 1024
 class WindowedQueue(QueueContent):
     """Loads messages from the store into the window, and takes back unacknowledged ones."""
 
-    def purge(self) -> int:
-        """Drop all messages not held by consumers; return their number."""
+    def finish_purge(self, sub_queue: SubQueue[MessageReference]) -> bool:
+        """Drop what a purge could not, as the store was being read; return True if it is again."""
         raise NotImplementedError
 
     def _drop_stored(self, sub_queue: SubQueue[MessageReference], stored: StoredMessage) -> bool:
@@ -98,9 +98,8 @@ class WindowedQueue(QueueContent):
     def loaded(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Continue after a sub-queue has been read."""
         sub_queue.is_loading = False
-        if sub_queue.is_purged:
-            sub_queue.is_purged = False
-            self.purge()
+        if sub_queue.purged_to and self.finish_purge(sub_queue):
+            return
         self._made_room()
         self.host.scheduler.touch(self)
 

@@ -23,7 +23,7 @@ __all__ = ["Outcome", "Runner"]
 _NO_TESTS: Final = 5
 #: The other parts often wait, for servers and for clients. Programs of this priority fill these
 #: gaps. With a lower one they would be left over, and run alone at the end.
-_BACKGROUND: Final = ("nice", "-n", "5")
+_BACKGROUND: Final = ("nice", "-n", "2")
 #: Time in seconds that a part may take to end after SIGINT: it stops its servers first.
 _END_S: Final = 20.0
 #: Time in seconds after which a part is ended: several times that of the longest one, so that a

@@ -218,7 +218,7 @@ def test_a_part_in_the_background_takes_no_slot_and_has_a_low_priority(tmp_path:
     ]
     first, second = Runner(tmp_path, 1).run(parts[::-1], lambda outcome: None, lambda: None)
     log = next(each.log for each in (first, second) if each.part.name == "1")
-    assert int(log.read_text(encoding="ascii")) >= min(os.nice(0) + 5, 19)
+    assert int(log.read_text(encoding="ascii")) >= min(os.nice(0) + 2, 19)
 
 
 def test_outcomes_are_counted(tmp_path: Path) -> None:

@@ -28,6 +28,5 @@ def log() -> Iterator[Log]:
         yield log
         gc.collect()  # Deferreds log unhandled errors when they are collected
     finally:
-        gc.unfreeze()
         globalLogPublisher.removeObserver(log)
     assert not log.take_errors()

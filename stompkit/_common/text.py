@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 
-__all__ = ["escaped", "json_line", "shown", "text_of"]
+__all__ = ["escaped", "json_line", "shown", "text_of", "trimmed"]
+
+_BLANKS: Final = (
+    0x85,
+    0xA0,
+    0x1680,
+    *range(0x2000, 0x200B),
+    0x2028,
+    0x2029,
+    0x202F,
+    0x205F,
+    0x3000,
+)
+#: Characters that one reader or another of header names removes from their ends: the control
+#: characters and blank of ASCII, and the blanks of Unicode.
+_REMOVED: Final = "".join(map(chr, (*range(0x21), *_BLANKS)))
 
 
 def text_of(error: BaseException) -> str:
@@ -25,6 +41,11 @@ def shown(text: str) -> str:
     A backslash is doubled if anything is escaped, so that the text can be restored.
     """
     return text if text.isprintable() else escaped(text.replace("\\", "\\\\"))
+
+
+def trimmed(name: str) -> str:
+    """Return the name of a header as a reader takes it that removes what stands at its ends."""
+    return name.strip(_REMOVED)
 
 
 def json_line(document: object) -> str:

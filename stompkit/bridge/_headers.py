@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Set
 from typing import Final
 
+from stompkit._common.text import trimmed
 from stompkit.bridge._dialects import Dialect
 
 __all__ = ["HOPS", "ID", "for_sink", "forwarded", "hops_of", "identity"]
@@ -18,7 +19,6 @@ ID: Final = "stompkit-bridge-id"
 _EVENT_ID: Final = "event-id"
 _LONGEST_ID: Final = 200
 _LAST_PRIORITY: Final = 9
-_CONTROLS: Final = "".join(map(chr, range(0x21)))
 
 #: Headers that describe a frame, a delivery or a connection, not the message itself.
 _OF_THE_DELIVERY: Final = frozenset(
@@ -87,10 +87,10 @@ def forwarded(
 
 def _is_kept(name: str, left: Set[str]) -> bool:
     """Return True if a header is forwarded: its broker may remove blanks at the ends of names."""
-    trimmed = name.strip().strip(_CONTROLS)
-    if not trimmed or trimmed in left:
+    read = trimmed(name)
+    if not read or read in left:
         return False
-    return name == trimmed or trimmed not in (HOPS, ID)
+    return name == read or read not in (HOPS, ID)
 
 
 def for_sink(headers: Mapping[str, str], dialect: Dialect, now_s: float) -> dict[str, str]:

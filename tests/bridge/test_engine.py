@@ -135,7 +135,7 @@ def test_what_belongs_to_a_delivery_is_taken_away_and_all_else_kept() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "transaction", "receipt", HOPS, ID])
-@pytest.mark.parametrize("pad", ["{} ", " {}", "\t{}", "\x01{}\r", "\u00a0{}"])
+@pytest.mark.parametrize("pad", ["{} ", " {}", "\t{}", "\x01{}\r", "\u00a0{}", "\x01\u00a0{}"])
 def test_names_that_a_broker_may_trim_to_others_are_not_forwarded(name: str, pad: str) -> None:
     found = forwarded({pad.format(name): "forged", " a ": "b"}, "a", OURS, NOW_S, persistent=False)
     assert "forged" not in found.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from stompkit._common.text import trimmed
 from stompkit.frames import Version, escape
 
 __all__ = ["header_line", "is_same_on_1_0"]
@@ -22,8 +23,7 @@ def header_line(name: str, value: str, version: Version) -> bytes:
     one, such as a header that only the broker may set: on 1.0 such a line is left out.
     """
     if version == "1.0":
-        # Some readers remove all control characters, and some the blanks of Unicode, too.
-        if name != name.strip() or not name or min(name[0], name[-1]) <= " ":
+        if not name or name != trimmed(name):
             return b""
         if "\n" not in value and "\n" not in name and ":" not in name:
             return f"{name}:{value}\n".encode("utf-8", "surrogateescape")

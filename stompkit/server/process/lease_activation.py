@@ -45,7 +45,7 @@ class _CurrentTerm:
 
 
 class LeaseActivation(Activation):
-    """Competes for the lease; each time that this broker gets it, it opens the store again."""
+    """Competes for the lease; it opens the store each time that this broker gets it."""
 
     def __init__(
         self, store: StoreSettings, settings: HighAvailabilitySettings, reactor: IReactorTime

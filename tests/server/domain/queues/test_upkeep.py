@@ -109,7 +109,7 @@ def test_what_comes_meanwhile_stays(broker_with: MakeBroker) -> None:
 
 @pytest.mark.parametrize("steps", range(8))
 def test_a_purge_while_the_store_is_read_drops_nothing_that_comes_after_it(steps: int) -> None:
-    """Whether a sweep, or the window of the queue, is what reads."""
+    """A sweep reads, in several steps."""
     runner = HeldRunner()
     broker = MemoryBroker(BrokerConfig(window_messages=2), store=MemoryStore(), runner=runner)
     client = broker.client()

@@ -27,7 +27,7 @@ from tests.testing.launched import pids
 def children():
     command = ["ps", "--no-headers", "-o", "pid,args", "--ppid", str(os.getpid())]
     return subprocess.check_output(command, text=True).splitlines()
-arguments = ("--hurry",) if sys.argv[1] == "failed" else ()
+arguments = ("--data", "/dev/null/x") if sys.argv[1] == "failed" else ()
 config = LaunchConfig(name="stompkit", persistent=True, arguments=arguments)
 if sys.argv[1] == "failed":
     try:

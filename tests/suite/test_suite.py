@@ -48,9 +48,8 @@ def test_each_file_is_in_one_part_of_the_quick_lane(times: dict[str, float]) -> 
     every = files_of(parts)
     for path in FILES:
         # The part "as Python" has those of these files that have tests for it, too.
-        is_codec = path.startswith("tests/frames/")
         has_pure = "mark.pure" in (ROOT / path).read_text("utf-8")
-        assert as_python[path] == (compiled[path] and has_pure and not is_codec), path
+        assert as_python[path] == (compiled[path] and has_pure), path
         assert every[path] - as_python[path] == 1, path
     assert any(part.name == "frames" and "tests/frames" in part.command[-1] for part in parts)
     assert len({part.name for part in parts}) == len(parts)

@@ -6,10 +6,10 @@ another plug-in may choose the reactor, nor any other module that imports slowly
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BrokerFactory",
+    "CompareGolden",
     "settings_of",
     "stomp_broker",
     "stomp_broker_factory",
@@ -119,6 +120,13 @@ class BrokerFactory:
         """Stop the brokers, in reverse order of creation."""
         self._stack.close()
         self._running[:] = [broker for broker in self._running if broker not in self.brokers]
+
+
+class CompareGolden(Protocol):
+    """The function that the fixture stomp_golden returns."""
+
+    def __call__(self, name: str, *, replacements: Mapping[str, str] | None = None) -> None:
+        """Raise AssertionError with the difference from the file, if there is one."""
 
 
 @contextmanager
@@ -203,20 +211,24 @@ def stomp_failover(
 
 
 @pytest.fixture
-def stomp_golden(
-    stomp_broker: RunningBroker, request: pytest.FixtureRequest
-) -> Callable[[str], None]:
+def stomp_golden(stomp_broker: RunningBroker, request: pytest.FixtureRequest) -> CompareGolden:
     """Compare the frames of this test with a file: ``stomp_golden("login.stomp")``.
 
-    The file is beside the test module, in ``golden/``; --mq-update-golden writes it.
+    The file is beside the test module, in ``golden/``; --mq-update-golden writes it. It has the
+    destinations of ``stomp_broker.queue()`` and ``topic()`` under their stable names, such as
+    ``/queue/orders``. ``replacements`` maps further texts that differ between runs to stable ones.
     """
     from stompkit.testing.transcripts import assert_golden
 
-    def compare(name: str) -> None:
+    def compare(name: str, *, replacements: Mapping[str, str] | None = None) -> None:
         """Raise AssertionError with the difference, if there is one."""
         __tracebackhide__ = True
-        path = request.path.parent / "golden" / name
-        assert_golden(stomp_broker.frames, path, update=request.config.getoption(_UPDATE_FLAG))
+        assert_golden(
+            stomp_broker.frames,
+            request.path.parent / "golden" / name,
+            update=request.config.getoption(_UPDATE_FLAG),
+            replacements={**stomp_broker.name_replacements, **(replacements or {})},
+        )
 
     return compare
 

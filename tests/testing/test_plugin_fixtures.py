@@ -126,6 +126,26 @@ def test_golden_files_are_written_when_asked_for_and_compared(pytester: pytest.P
     result.stdout.fnmatch_lines(["*-one pizza*", "*+one salad*"])
 
 
+def test_golden_files_have_stable_names_of_destinations(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import os
+
+        def test_order(stomp_broker, stomp_client, stomp_golden):
+            run = os.urandom(8).hex()
+            for place in (stomp_broker.queue("orders"), stomp_broker.topic("news")):
+                stomp_client.send(place, f"to {place} in {run}")
+            stomp_client.disconnect()
+            stomp_golden("order.stomp", replacements={run: "this run"})
+        """
+    )
+    run(pytester, "--mq-update-golden").assert_outcomes(passed=1)
+    written = (pytester.path / "golden" / "order.stomp").read_text()
+    assert "to /queue/orders in this run" in written
+    assert "destination:/topic/news" in written
+    run(pytester).assert_outcomes(passed=1)
+
+
 # Isolation.
 
 

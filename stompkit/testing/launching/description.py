@@ -169,6 +169,15 @@ class BrokerDescription:
         """Return the destination of a topic that no other test uses; stable for each name."""
         return self.topic_template.format(f"{self._prefix}-{name}")
 
+    @property
+    def name_replacements(self) -> dict[str, str]:
+        """Replacements that make the names of ``queue()`` and ``topic()`` equal in each run.
+
+        ``/queue/tc7bf14d5-1-orders`` becomes ``/queue/orders``. Pass them to ``assert_golden`` or
+        ``Transcript.replaced``. They hold for the names since the last ``new_names``.
+        """
+        return {f"{self._prefix}-": ""}
+
     def new_names(self) -> None:
         """Map the same names to new destinations from now on."""
         self._prefix = f"t{self._token}-{next(self._numbers)}"

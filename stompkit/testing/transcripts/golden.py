@@ -48,15 +48,15 @@ def assert_golden(
         actual.save(path)
         return
     remedy = (
-        "to write it again, run pytest with --mq-update-golden, or anything with "
+        "run pytest with --mq-update-golden, or any other program with "
         f"{_UPDATE_VARIABLE}=1 in the environment"
     )
     if not path.exists():
-        raise TranscriptDiffersError(f"there is no golden file {path}; {remedy}")
+        raise TranscriptDiffersError(f"there is no golden file {path}; to create it, {remedy}")
     expected = Transcript.load(path).by_connection().normalised()
     if str(actual) != str(expected):
         difference = difflib.unified_diff(
             str(expected).split("\n"), str(actual).split("\n"), str(path), "seen", lineterm=""
         )
-        lines = [f"what was seen is not what {path} says; {remedy}", *difference]
+        lines = [f"the frames differ from {path}; to write it again, {remedy}", *difference]
         raise TranscriptDiffersError("\n".join(lines))

@@ -399,7 +399,8 @@ def test_the_environment_can_ask_for_all_golden_files(
 
 def test_a_golden_file_that_is_missing_is_told_with_the_remedy(golden: Path) -> None:
     with pytest.raises(
-        TranscriptDiffersError, match=r"no golden file .*golden\.stomp; .*UPDATE_GOLDEN"
+        TranscriptDiffersError,
+        match=r"no golden file .*golden\.stomp; to create it, .*UPDATE_GOLDEN",
     ):
         assert_golden(Transcript(), golden)
     assert not golden.exists()

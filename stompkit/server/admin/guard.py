@@ -74,7 +74,10 @@ class Guard:
             )
 
     def check_token(self, request: HttpRequest) -> Role:
-        """Return the role of the sender; refuse a request without the right token."""
+        """Return the role of the sender; refuse a request without the right token.
+
+        A refusal of a wrong token is delayed if many of them arrive from its address.
+        """
         if self._token is None:
             return Role.OPERATOR
         header = request.getHeader(b"authorization") or b""
@@ -85,17 +88,19 @@ class Guard:
             raise _unauthorised()
         login_limiter, now = self._login_limiter, self._now()
         attempt = login_limiter.attempt(peer, "", header.decode("latin-1"))
-        if login_limiter.judge(attempt, now) is Verdict.REFUSE:
-            login_limiter.refused()
-            raise _unauthorised(min(login_limiter.wait_s(attempt, now), _MOST_DELAY_S))
-        login_limiter.begin(attempt)
         # All are always compared, so that timing reveals nothing.
         is_operator = compare_digest(token.strip(), self._token)
         is_reader = compare_digest(token.strip(), self._read_token)
         is_right = (is_operator or is_reader) and kind.lower() == b"bearer"
+        # A right token is never limited: others at its address could otherwise lock it out. A token
+        # is too long to be guessed, and a comparison costs nothing, unlike the check of a passcode.
+        if not is_right and login_limiter.judge(attempt, now) is Verdict.REFUSE:
+            login_limiter.refused()
+            raise _wrong_token(min(login_limiter.wait_s(attempt, now), _MOST_DELAY_S))
+        login_limiter.begin(attempt)
         login_limiter.end(attempt, Outcome.RIGHT if is_right else Outcome.WRONG, now)
         if not is_right:
-            raise _unauthorised()
+            raise _wrong_token()
         return Role.OPERATOR if is_operator else Role.READER
 
     def check_change(self, request: HttpRequest, role: Role) -> None:
@@ -132,8 +137,16 @@ def _header(request: HttpRequest, name: bytes) -> str:
     return (request.getHeader(name) or b"").decode("utf-8", "replace")
 
 
-def _unauthorised(delay_s: float = 0.0) -> AdminError:
+def _unauthorised() -> AdminError:
     what = "the request needs a header Authorization: Bearer TOKEN"
+    return AdminError(401, "unauthorised", what)
+
+
+def _wrong_token(delay_s: float = 0.0) -> AdminError:
+    what = (
+        "the token is wrong: send Authorization: Bearer TOKEN with the content of token_file or"
+        " read_token_file in [admin]"
+    )
     return AdminError(401, "unauthorised", what, delay_s=delay_s)
 
 

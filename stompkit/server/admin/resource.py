@@ -104,7 +104,7 @@ class Front(Resource):
         if path in ("/health", "/ready", "/openapi.json"):
             _check_method(request, ("GET", "HEAD"))
             return self._own[path](request)
-        role = self._guard.check_token(request)
+        role = self._role(request)
         if path in self._own:
             _check_method(request, ("GET", "HEAD"))
             return self._own[path](request)
@@ -117,6 +117,16 @@ class Front(Resource):
             request.setHeader("allow", ", ".join(routes))
             refuse(405, "wrong-method", f"it takes {', '.join(routes)}")
         return self._call(request, route, role)
+
+    def _role(self, request: HttpRequest) -> Role:
+        try:
+            return self._guard.check_token(request)
+        except AdminError:
+            if request.getHeader(b"authorization"):
+                # Limited in rate: everybody who reaches the endpoint can send wrong tokens.
+                peer = address_text(request.getClientAddress())
+                self._context.broker.refusals.add(operator_events.token_refused, peer=peer)
+            raise
 
     def _call(self, request: HttpRequest, route: Route, role: Role) -> bytes | int:
         operator = Operator(role, address_text(request.getClientAddress()))

@@ -20,6 +20,7 @@ __all__ = [
     "messages_purged",
     "queue_paused",
     "queue_resumed",
+    "token_refused",
 ]
 
 
@@ -78,6 +79,11 @@ def durable_handed_over(*, host: str, destination: str, user: str, peer: str = "
 @log_event("warning", "the operation {operation} was refused[ to {peer}]: {reason}")
 def change_refused(*, operation: str, code: str, reason: str, peer: str = "") -> None:
     """A change was refused because its sender may only read, or is a page of another site."""
+
+
+@log_event("warning", "a request[ of {peer}] for the admin API was refused: its token is wrong")
+def token_refused(*, peer: str = "") -> None:
+    """A request with a wrong token was refused; a program may use the token of before."""
 
 
 @log_event("info", "connection {connection} of {client} was closed[ by {peer}]")

@@ -592,6 +592,27 @@ def test_changes_that_are_refused(lines: LogLines) -> None:
     assert omitted["count"] == 2 * MOST_PER_S
 
 
+@logs("token-refused")
+def test_a_wrong_token_is_logged_and_locks_out_nobody(lines: LogLines) -> None:
+    broker = MemoryBroker()
+    transport = admin_connection(broker, read_token=b"a-token-of-readers")
+
+    def status(token: str) -> str:
+        transport.deliver(
+            b"GET /api/v1/me HTTP/1.1\r\nhost: localhost\r\n"
+            b"authorization: Bearer %b\r\n\r\n" % token.encode()
+        )
+        broker.clock.advance(1.0)
+        return transport.take().split(b" ", 2)[1].decode()
+
+    most = ThrottleSettings().wrong_passcodes
+    assert {status(f"another-wrong-token-{number}") for number in range(2 * most)} == {"401"}
+    assert {status(each) for each in ("the-token-of-operators", "a-token-of-readers")} == {"200"}
+    logged = lines.events("token-refused")
+    assert len(logged) == 2 * most
+    assert "another" not in lines.stream.getvalue()
+
+
 # Logins.
 
 

@@ -17,6 +17,7 @@ from stompkit.replication.sources.postgres._catalogue import (
 )
 from stompkit.replication.sources.postgres._changes import PublishedTable
 from stompkit.replication.sources.postgres._connections import Connection
+from stompkit.replication.sources.postgres._fingerprint import fingerprint
 from stompkit.replication.sources.postgres._preflight import check_names
 from stompkit.replication.sources.postgres._shapes import stored, why_copied
 from stompkit.replication.sources.postgres._snapshot import published_rows
@@ -32,23 +33,6 @@ OWN: Final = "own"
 #: maximum in seconds.
 _REST: Final = 10
 _EVERY_S: Final = 1.0
-#: Numbers that change with the tables and columns that are not the server's own.
-_FINGERPRINT: Final = b"""
-SELECT
-    (SELECT ARRAY[count(*), sum(oid::bigint), sum(hashtext(relname)::bigint), sum(relnatts),
-        sum(relnamespace::bigint), sum(ascii(relreplident::text))]
-    FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'p')),
-    (SELECT ARRAY[count(*), sum(hashtext(attname)::bigint * attnum), sum(atttypid::bigint),
-        sum(atttypmod::bigint), sum(ascii(attgenerated::text))]
-    FROM pg_attribute WHERE attrelid >= 16384 AND attnum > 0),
-    (SELECT sum(hashtext(nspname)::bigint) FROM pg_namespace
-    WHERE oid >= 16384 AND nspname !~ '^pg_' OR nspname = 'public'),
-    (SELECT ARRAY[count(*), sum(hashtext(enumlabel)::bigint * (oid::bigint & 65535))]
-    FROM pg_enum),
-    (SELECT count(*) FROM pg_publication_rel),
-    (SELECT ARRAY[count(*), sum(indexrelid::bigint)]
-    FROM pg_index WHERE indrelid >= 16384 AND (indisprimary OR indisreplident))
-"""
 
 
 def _renewed(name: str) -> str:
@@ -99,10 +83,10 @@ class Survey:
         began = time.monotonic()
         if began < self._next:
             return
-        fingerprint = self._connection.execute(_FINGERPRINT).fetchone()
+        found = fingerprint(self._connection)
         ended = time.monotonic()
         self._next = ended + min(_EVERY_S, _REST * (ended - began))
-        if fingerprint == self._fingerprint:
+        if found == self._fingerprint:
             return
         try:
             changed = self._changed()
@@ -111,7 +95,7 @@ class Survey:
             return
         if changed:
             raise TablesChangedError(changed)
-        self._fingerprint = fingerprint
+        self._fingerprint = found
 
     def _changed(self) -> list[str]:
         publication = self._publication

@@ -49,6 +49,17 @@ CASES = {
             "INSERT INTO t VALUES (6, 6, 'six')",
         ]
     ),
+    "swap of two tables in one transaction": Case(
+        [
+            "CREATE TABLE n (id int PRIMARY KEY, a int, b varchar(20))",
+            "INSERT INTO n VALUES (5, 5, 'five')",
+            "BEGIN",
+            "ALTER TABLE t RENAME TO old",
+            "ALTER TABLE n RENAME TO t",
+            "ALTER TABLE old RENAME TO n",
+            "COMMIT",
+        ]
+    ),
     "DROP and ADD of a column": Case(
         ["ALTER TABLE t DROP b", "ALTER TABLE t ADD b int", "UPDATE t SET a = 9 WHERE id = 1"]
     ),
@@ -241,6 +252,23 @@ def test_a_table_is_copied_again_while_the_stream_goes_on(
         database.execute("INSERT INTO t VALUES (4, 4, 'w')", "INSERT INTO end_ VALUES (1)")
         running.until(lambda: copied(path, Case([], "end_", "id")) == [(1,)])
         assert copied(path, case) == [(3, 3, "z"), (4, 4, "w")]
+
+
+def test_tables_that_exchange_their_names_are_copied_while_the_stream_goes_on(
+    database: Database, tmp_path: Path
+) -> None:
+    path = tmp_path / "copy.sqlite"
+    database.execute(TABLE, ROWS, TABLE.replace("t (", "n ("), "INSERT INTO n VALUES (5, 5, 'v')")
+    with (
+        Feeder(SqlSink(f"sqlite:///{path}", create=True)),
+        Running(database, snapshot="initial", announce=True) as running,
+    ):
+        running.until_streaming()
+        with database.connect() as connection, connection.transaction():
+            for old, new in (("t", "old"), ("n", "t"), ("old", "n")):
+                connection.execute(f"ALTER TABLE {old} RENAME TO {new}".encode())
+        running.until(lambda: copied(path, Case([])) == [(5, 5, "v")])
+        running.until(lambda: copied(path, Case([], "n")) == [(1, 1, "x"), (2, 2, "y")])
 
 
 def test_what_others_have_to_publish_ends_the_job_with_what_to_do(database: Database) -> None:

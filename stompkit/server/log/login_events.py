@@ -9,6 +9,7 @@ from stompkit.server.log.event import log_event
 __all__ = [
     "login_check_failed",
     "login_error",
+    "login_repeated",
     "login_service_failed",
     "login_service_recovered",
     "logins_limited",
@@ -26,6 +27,17 @@ def login_check_failed(*, peer: str, error: str, place: str) -> None:
 @log_event("error", "error while a login was processed")
 def login_error(*, failure: Failure) -> None:
     """A defect of the broker, or of a plug-in that checks logins."""
+
+
+@log_event(
+    "warning",
+    "{peer} has repeated a wrong login: the same one is refused unchecked for {seconds} seconds",
+)
+def login_repeated(*, peer: str, seconds: int) -> None:
+    """A login with the same wrong passcode is refused; it is checked again every 5 seconds.
+
+    It is checked earlier if a file with users has changed.
+    """
 
 
 @log_event(

@@ -29,6 +29,7 @@ __all__ = [
     "CantCheckNow",
     "CredAuthenticator",
     "GroupSource",
+    "ReloadedSource",
     "UserSource",
     "certificate_user",
     "checkers_from",
@@ -58,6 +59,14 @@ class UserSource(Protocol):
 
     def user_names(self) -> Iterable[str]:
         """Return the names of all users."""
+
+
+@runtime_checkable
+class ReloadedSource(Protocol):
+    """A checker whose accepted passcodes can change while the broker runs."""
+
+    def reloads(self) -> int:
+        """Return how often they have changed."""
 
 
 class CredAuthenticator:
@@ -103,6 +112,10 @@ class CredAuthenticator:
             if isinstance(checker, UserSource):
                 names.update(checker.user_names())
         return {name: self._user(name).groups for name in names}
+
+    def reloads(self) -> int:
+        """Return how often the checkers' files have changed."""
+        return sum(each.reloads() for each in self._checkers if isinstance(each, ReloadedSource))
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
         """Find the user; see :class:`~stompkit.server.interfaces.Authenticator`."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from math import ceil
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from stompkit.server.interfaces import Clock, Credentials, User
 from stompkit.server.log import login_events
@@ -51,6 +52,14 @@ class Decider(Protocol):
         """Call ``answer`` once, immediately or later, from the broker's thread."""
 
 
+@runtime_checkable
+class _ReloadedDecider(Protocol):
+    """A decider whose accepted passcodes can change."""
+
+    def reloads(self) -> int:
+        """Return how often they have changed."""
+
+
 class _Login(NamedTuple):
     """A waiting login."""
 
@@ -95,7 +104,9 @@ class LimitedAuthenticator:
         self._is_guess_last = False
         #: Recent share of unknown clients that failed at the first attempt.
         self._wrong_share = 0.0
-        self._logged_until: OrderedDict[bytes, float] = OrderedDict()
+        #: Times until which no other line is logged, by kind of refusal and address.
+        self._logged_until: OrderedDict[tuple[bool, bytes], float] = OrderedDict()
+        self._reloads = 0
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
         """Find the user; see :class:`~stompkit.server.interfaces.Authenticator`."""
@@ -105,6 +116,7 @@ class LimitedAuthenticator:
             self._inner.decide(credentials, lambda decided: answer(decided.user))
             return
         now = self._clock.seconds()
+        self._notice_reloads(now)
         attempt = self.login_limiter.attempt(credentials.peer, login, passcode)
         entry = _Login(attempt, credentials, answer, now + self._login_timeout_s)
         verdict = self.login_limiter.judge(attempt, now)
@@ -118,6 +130,14 @@ class LimitedAuthenticator:
             self._wait(entry, now)
         else:
             self._refuse(entry, now)
+
+    def _notice_reloads(self, now: float) -> None:
+        """Let passcodes be checked that may have become right, such as that of a new user."""
+        if isinstance(self._inner, _ReloadedDecider):
+            reloads = self._inner.reloads()
+            if reloads != self._reloads:
+                self._reloads = reloads
+                self.login_limiter.recheck(now)
 
     def _check(self, entry: _Login) -> None:
         began = self._clock.seconds()
@@ -271,11 +291,16 @@ class LimitedAuthenticator:
 
     def _log_refusal(self, entry: _Login, wait_s: float, now: float) -> None:
         """Log once for each period in which an address is refused."""
-        address = entry.attempt.address
-        if self._logged_until.get(address, 0.0) > now:
+        repetition_s = self.login_limiter.repetition_s(entry.attempt, now)
+        key = repetition_s > 0, entry.attempt.address
+        if self._logged_until.get(key, 0.0) > now:
             return
-        self._logged_until[address] = now + max(wait_s, self._login_timeout_s)
-        self._logged_until.move_to_end(address)
+        self._logged_until[key] = now + max(wait_s, self._login_timeout_s)
+        self._logged_until.move_to_end(key)
         if len(self._logged_until) > _MOST_LOGGED:
             self._logged_until.popitem(last=False)
-        login_events.logins_limited(peer=entry.credentials.peer or "unix", seconds=round(wait_s))
+        peer = entry.credentials.peer or "unix"
+        if repetition_s > 0:
+            login_events.login_repeated(peer=peer, seconds=ceil(repetition_s))
+        else:
+            login_events.logins_limited(peer=peer, seconds=round(wait_s))

@@ -131,6 +131,8 @@ class LoginLimiter:
         self._friends: OrderedDict[bytes, None] = OrderedDict()
         #: Guesses, with the times when they were counted and checked; the latest counted last.
         self._wrong: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
+        #: The time since which the same passcodes are accepted.
+        self._accepted_since = float("-inf")
         #: Number of logins being checked, by address and by pair.
         self._open: Counter[bytes] = Counter()
         #: Number of logins by outcome.
@@ -167,7 +169,7 @@ class LoginLimiter:
         if not self._settings.enabled:
             return Verdict.CHECK
         repeated = self._repeated(attempt, now)
-        if repeated is not None and now - repeated < _AGAIN_S:
+        if self.repetition_s(attempt, now) > 0:
             return Verdict.REFUSE
         if repeated is None and self.wait_s(attempt, now) > 0:
             return Verdict.REFUSE
@@ -210,10 +212,18 @@ class LoginLimiter:
                 wait_s = max(wait_s, over * self._settings.forgiven_after_s)
         if self._is_hunted(attempt, now):
             wait_s = max(wait_s, _UNKNOWN_S - self._pairs.since(attempt.pair, now))
+        return max(wait_s, self.repetition_s(attempt, now))
+
+    def repetition_s(self, attempt: Attempt, now: float) -> float:
+        """Return the seconds until a repeated wrong passcode is checked again; 0 for any other."""
         repeated = self._repeated(attempt, now)
-        if repeated is not None:
-            wait_s = max(wait_s, _AGAIN_S - (now - repeated))
-        return wait_s
+        if repeated is None or repeated < self._accepted_since:
+            return 0.0
+        return max(0.0, _AGAIN_S - (now - repeated))
+
+    def recheck(self, now: float) -> None:
+        """Check each repeated wrong passcode once without a delay: it may be right by now."""
+        self._accepted_since = now
 
     def _goes_by(self, attempt: Attempt, now: float) -> list[tuple[_Counts, bytes, int]]:
         """Return the counts that a login would add to, with their maximum values."""

@@ -11,7 +11,7 @@ from configparser import Error as ConfigError
 from configparser import ParsingError, RawConfigParser
 from hmac import compare_digest
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from twisted.cred.checkers import ICredentialsChecker
 from twisted.cred.credentials import IUsernameHashedPassword, IUsernamePassword
@@ -161,6 +161,10 @@ class HashedPasswordFile:
         """Return the names of all users."""
         return [name.decode() for name in self._file.get().entries]
 
+    def reloads(self) -> int:
+        """Return how often the file has changed and was read again."""
+        return _reloads(self._file)
+
     def groups_of(self, user: str) -> frozenset[str]:
         """Return the groups of a user according to the file."""
         entry = self._file.get().entries.get(user.encode())
@@ -215,6 +219,10 @@ class _ClearPasswordFile:
     def user_names(self) -> list[str]:
         """Return the names of all users."""
         return [name.decode() for name in self._file.get()]
+
+    def reloads(self) -> int:
+        """Return how often the file has changed and was read again."""
+        return _reloads(self._file)
 
     def requestAvatarId(self, credentials: IUsernameHashedPassword) -> Deferred[bytes | tuple[()]]:
         """Return the user's name, or fail with UnauthorizedLogin."""
@@ -291,6 +299,11 @@ def _read_json(path: Path) -> Mapping[bytes, bytes]:
     if not isinstance(users, dict) or not all(isinstance(each, str) for each in users.values()):
         raise ValueError(f"{path}: not a JSON object of users and passcodes")
     return {name.encode(): passcode.encode() for name, passcode in users.items()}
+
+
+def _reloads(file: Watched[Any]) -> int:
+    file.get()
+    return file.reloads
 
 
 def _text(path: Path) -> str:

@@ -29,6 +29,8 @@ class Watched(Generic[T]):
         self._read = read
         self._state = self._look()
         self._value = read()
+        #: Number of times that changed files were read.
+        self.reloads = 0
 
     def get(self) -> T:
         """Return the current content; checks the files each time, and reloads changed ones."""
@@ -38,6 +40,7 @@ class Watched(Generic[T]):
             names = ", ".join(map(str, self._paths))
             try:
                 self._value = self._read()
+                self.reloads += 1
             except (OSError, ValueError) as error:
                 process_events.file_invalid(path=names, error=str(error))
             else:

@@ -645,7 +645,7 @@ class Denying:
 ANN = Credentials("ann", "sesame", "", "192.0.2.7")
 
 
-@logs("login-check-failed", "login-error", "logins-limited")
+@logs("login-check-failed", "login-error", "login-repeated", "logins-limited")
 def test_logins_that_cannot_be_checked(lines: LogLines) -> None:
     answers: list[User | None] = []
     CredAuthenticator([cast("Any", Broken())]).authenticate(ANN, answers.append)
@@ -653,7 +653,7 @@ def test_logins_that_cannot_be_checked(lines: LogLines) -> None:
         clock = cast("DomainClock", Clock())
         limiter = LoginLimiter(ThrottleSettings(wrong_passcodes=1))
         authenticator = LimitedAuthenticator(decider, limiter, clock, login_timeout_s=10)
-        for passcode in ("a", "b", "c"):
+        for passcode in ("a", "a", "b", "c"):
             authenticator.authenticate(ANN._replace(passcode=passcode), answers.append)
     assert not any(answers)
     [failed] = lines.events("login-check-failed")

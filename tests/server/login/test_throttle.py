@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.cred.checkers import ICredentialsChecker
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
@@ -20,7 +21,13 @@ from stompkit.server.login.addresses import counted_as
 from stompkit.server.login.auth import CredAuthenticator
 from stompkit.server.login.limited_authenticator import Decided, LimitedAuthenticator
 from stompkit.server.login.login_limiter import LoginLimiter, Outcome
-from stompkit.server.login.password_files import Cost, HashedPasswordFile, hash_passcode
+from stompkit.server.login.password_files import (
+    Cost,
+    HashedPasswordFile,
+    IniPasswordFile,
+    JsonPasswordFile,
+    hash_passcode,
+)
 from stompkit.server.settings.login_limiter import ThrottleSettings
 from stompkit.server.settings.reading import SettingsError, parse_settings
 from stompkit.testing.memory import MemoryBroker, MemoryClient
@@ -179,6 +186,47 @@ def test_a_passcode_that_has_become_right_is_taken_soon() -> None:
     before = len(broker.looked_at)
     broker.connect("alice", "wrong")
     assert len(broker.looked_at) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "empty", "line"),
+    [
+        (HashedPasswordFile, "", f"new:{hash_passcode('right', CHEAP)}\n"),
+        (IniPasswordFile, "[auth]\n", "[auth]\nnew = right\n"),
+        (JsonPasswordFile, "{}", '{"new": "right"}'),
+    ],
+)
+def test_a_user_who_is_added_is_let_in_at_once(
+    kind: Callable[[Path], ICredentialsChecker], empty: str, line: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "users"
+    file.write_text(empty)
+    clock = Clock()
+    checker = kind(file)
+    if isinstance(checker, HashedPasswordFile):
+        checker._compute = lambda work: succeed(work())
+    authenticator = LimitedAuthenticator(
+        CredAuthenticator([checker]),
+        LoginLimiter(ThrottleSettings()),
+        cast("DomainClock", clock),
+        login_timeout_s=LOGIN_TIMEOUT_S,
+    )
+    answers: list[User | None] = []
+
+    def log_in() -> None:
+        authenticator.authenticate(Credentials("new", "right", "x", HOME), answers.append)
+
+    with capturedLogs() as events:
+        log_in()
+        log_in()
+        assert answers == [None]  # the second one is not checked
+        clock.advance(0.5)
+        file.write_text(line)
+        log_in()
+    assert answers == [None, User("new")]
+    lines = [formatEvent(event) for event in events]
+    assert not any("too many" in each for each in lines)
+    assert sum("has repeated a wrong login" in each for each in lines) == 1
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Final, Protocol, cast
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
 from twisted.internet.protocol import Factory
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
 from stompkit._common import Clock, PeerDeadline
@@ -24,6 +24,8 @@ _log: Final = Logger()
 
 #: Codes with which a stompkit broker refuses a client temporarily.
 _PASSING: Final = frozenset({"too-many-connections", "login-timeout"})
+#: Minimum time in seconds between two warnings that no host is reachable.
+_WARNING_INTERVAL_S: Final = 60.0
 
 
 class Keeper(Protocol):
@@ -66,6 +68,9 @@ class Connector:
         self._keeper = keeper
         self._turn = 0
         self._failures = 0
+        #: Number of consecutive attempts without a session; ``_failures`` also counts short ones.
+        self._misses = 0
+        self._warned_at: float | None = None
         self._is_wanted = False
         #: Timer of the next attempt, or of the end of this one.
         self._timer: IDelayedCall | PeerDeadline | None = None
@@ -140,6 +145,7 @@ class Connector:
         """Pass a connection to the keeper."""
         self._cancel_timer()
         self._up_since = self._clock.seconds()
+        self._misses = 0
         self._keeper.connected(protocol, headers)
 
     def ended(self, protocol: ClientProtocol, reason: Exception) -> None:
@@ -157,18 +163,37 @@ class Connector:
         if wanted and not self._is_final(reason):
             delay_s = self._policy.delay_s(self._failures, self._random)
             self._timer = self._clock.callLater(delay_s, self._attempt)
-            _log.info(
-                "{what}: {reason}; trying the next host in {delay:.2f} s",
-                what="no connection" if up_since is None else "connection lost",
-                reason=reason,
-                delay=delay_s,
-            )
+            self._log_end(reason, delay_s, was_connected=up_since is not None)
         if up_since is not None:
             self._keeper.lost(reason)
         if wanted and self._is_wanted and self._is_final(reason):
             self._is_wanted = False
             refused = isinstance(reason, LoginRefusedError)
             self._keeper.gave_up(reason if refused else ConnectFailedError(self._failures, reason))
+
+    def _log_end(self, reason: Exception, delay_s: float, *, was_connected: bool) -> None:
+        """Log the end of an attempt or a connection; warn if no host is reachable."""
+        host = self._hosts[(self._turn - 1) % len(self._hosts)]
+        next_host = self._hosts[self._turn % len(self._hosts)]
+        _log.emit(
+            LogLevel.info if was_connected or not self._is_warning_due() else LogLevel.warn,
+            "{what} {host}: {reason}; connecting to {next_host} in {delay:.2f} s",
+            what="lost the connection to" if was_connected else "no connection to",
+            host=host.label,
+            reason=reason,
+            next_host=next_host.label,
+            delay=delay_s,
+        )
+
+    def _is_warning_due(self) -> bool:
+        """Return True after a failed attempt at every host, at most once in the interval."""
+        self._misses += 1
+        now = self._clock.seconds()
+        is_early = self._warned_at is not None and now - self._warned_at < _WARNING_INTERVAL_S
+        if self._misses < len(self._hosts) or is_early:
+            return False
+        self._warned_at = now
+        return True
 
     def _is_final(self, reason: Exception) -> bool:
         if isinstance(reason, LoginRefusedError):

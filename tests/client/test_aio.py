@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import wraps
 from itertools import cycle
 from pathlib import Path
@@ -457,8 +458,22 @@ async def test_what_it_says_is_in_the_log_of_python(
     await client.connect()
     await client.disconnect()
     [record] = [each for each in caplog.records if each.name == "stompkit.client"]
-    assert "no connection" in record.getMessage()
+    assert "no connection to 127.0.0.1:1: " in record.getMessage()
+    assert f"; connecting to {address(broker)} in " in record.getMessage()
+    assert record.levelno == logging.INFO, "one host of two has not been tried"
     assert "secret" not in caplog.text
+
+
+@on_a_loop
+async def test_a_client_that_reaches_no_host_warns(
+    caplog: pytest.LogCaptureFixture, log: Log
+) -> None:
+    client = Client("127.0.0.1:1", reconnect=replace(QUICK, max_attempts=3))
+    with pytest.raises(ConnectFailedError):
+        await client.connect()
+    [warning] = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert "no connection to 127.0.0.1:1: " in warning.getMessage()
+    log.take_errors()
 
 
 def test_the_example_runs_and_has_no_reactor(broker: RunningBroker) -> None:

@@ -141,6 +141,54 @@ def test_the_hosts_take_turns_until_one_answers(net: Network) -> None:
     result(connected)
 
 
+def test_a_warning_follows_a_round_without_a_session_and_then_each_minute(
+    net: Network, log: Log
+) -> None:
+    first, second = net.scripted(), net.scripted()
+    first.refuses = second.refuses = True
+    client = net.client(first, second, reconnect=ReconnectPolicy(initial_s=1.0, max_s=1.0))
+
+    def levels() -> list[str]:
+        found = [each["log_level"].name for each in log.events if "reason" in each]
+        log.events.clear()
+        return found
+
+    connected = client.connect()
+    assert levels() == ["info"]
+    net.advance(1.0)
+    assert levels() == ["warn"]
+    net.advance(59.0)
+    assert set(levels()) == {"info"}
+    net.advance(1.0)
+    assert levels() == ["warn"]
+    first.refuses = False
+    net.advance(60.0)
+    result(connected)
+    log.events.clear()
+    first.refuses = True
+    first.peer.drop()
+    net.run()
+    assert levels() == ["info"], "a lost connection is no failed attempt"
+    net.advance(1.0)
+    assert levels() == ["info"]
+    net.advance(1.0)
+    assert levels() == ["warn"]
+    net.wait(client.disconnect())
+
+
+def test_the_log_names_the_host_of_an_attempt_and_the_next_one(net: Network, log: Log) -> None:
+    endpoint = net.scripted()
+    endpoint.refuses = True
+    client = net.client(endpoint, reconnect=IMPATIENT)
+    connected = client.connect()
+    [event] = [each for each in log.events if "reason" in each]
+    assert event["host"] == event["next_host"] != ""
+    assert f"no connection to {event['host']}: " in log.text
+    assert f"; connecting to {event['host']} in 0." in log.text
+    net.wait(client.disconnect())
+    failed(connected, ClientClosedError)
+
+
 def test_the_waits_between_attempts_grow(net: Network) -> None:
     endpoint = net.scripted()
     endpoint.refuses = True

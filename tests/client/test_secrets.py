@@ -38,7 +38,7 @@ def test_the_passcode_is_not_logged(net: Network, log: Log, octets: bytes) -> No
     endpoint.peer.drop()
     net.advance(3.0)
     assert endpoint.attempts > 1
-    assert "connection lost" in log.text
+    assert "lost the connection to" in log.text
     assert SECRET not in log.text + repr(log.events)
 
 

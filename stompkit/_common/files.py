@@ -19,6 +19,7 @@ __all__ = [
     "LockedError",
     "describe",
     "is_locked",
+    "keep_owner",
     "make_directory",
     "reason_of",
     "replacing",
@@ -93,8 +94,9 @@ def replacing(
 
     Readers see the old content or all of the new one. With *durable* the content and the name are
     on the disk when this returns. *mode* is the permission of the new file; with None the process's
-    umask decides. With *parents* missing folders are made. *partial* is the path that is written
-    to; by default it has the process id in its name, so that two processes do not write to the same
+    umask decides. The owner and the group of a file that is replaced stay, as far as this process
+    may set them. With *parents* missing folders are made. *partial* is the path that is written to;
+    by default it has the process id in its name, so that two processes do not write to the same
     one. A device or a pipe is written to, not replaced. Raises OSError, which names *path* even if
     the disk is full.
     """
@@ -112,6 +114,7 @@ def replacing(
             file.flush()
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
+            keep_owner(file.fileno(), path)
             if durable:
                 os.fsync(file.fileno())
         unfinished.replace(path)
@@ -138,6 +141,22 @@ def write_atomically(
     """Replace the content of a file, as :func:`replacing` does."""
     with replacing(path, mode=mode, durable=durable, parents=parents, partial=partial) as file:
         file.write(content)
+
+
+def keep_owner(descriptor: int, path: Path) -> None:
+    """Give a file the owner and the group of *path*, as far as this process may.
+
+    Otherwise a service could not read what root replaces. Raises OSError; a missing *path* does
+    not matter.
+    """
+    with suppress(FileNotFoundError):
+        wanted, own = path.stat(), os.fstat(descriptor)
+        if wanted.st_gid != own.st_gid:
+            with suppress(PermissionError):
+                os.fchown(descriptor, -1, wanted.st_gid)
+        if wanted.st_uid != own.st_uid:
+            with suppress(PermissionError):
+                os.fchown(descriptor, wanted.st_uid, -1)
 
 
 def sync_path(path: Path) -> None:
@@ -243,8 +262,12 @@ class FileLock:
         while True:
             if self._parents:
                 make_directory(self.path.parent, mode=0o700)
+            is_new = not self.path.exists()
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
+                if is_new:
+                    # A command of root must not keep the owner of the folder from locking it.
+                    keep_owner(descriptor, self.path.parent)
                 fcntl.flock(descriptor, how)
                 if self._is_current(descriptor):
                     return descriptor

@@ -196,6 +196,15 @@ def test_root_checks_as_the_user_of_the_broker(folder: Path) -> None:
     )
     shutil.chown(folder / "data", "nobody")
     assert checked_as("nobody", folder, text) == "f.toml: OK\n"
+    (folder / "data" / "messages.lmdb").mkdir(mode=0o755)
+    data = folder / "data" / "messages.lmdb" / "data.mdb"
+    data.touch(mode=0o600)
+    shutil.chown(data.parent, "nobody")
+    assert f"user nobody cannot write {data}. Change the owner of {folder}/data" in checked_as(
+        "nobody", folder, text, status=1
+    )
+    shutil.chown(data, "nobody")
+    assert checked_as("nobody", folder, text) == "f.toml: OK\n"
     assert "there is no user 'nosuch'" in checked_as("nosuch", folder, text, status=2)
 
 

@@ -81,6 +81,16 @@ def test_an_error_without_a_path_is_described_by_its_reason() -> None:
 # Replacing.
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners")
+def test_a_file_that_is_replaced_keeps_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    os.chown(path, 1234, 2345)
+    write_atomically(path, b"content", mode=0o640)
+    state = path.stat()
+    assert (state.st_uid, state.st_gid, state.st_mode & 0o777) == (1234, 2345, 0o640)
+
+
 def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)

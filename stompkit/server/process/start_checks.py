@@ -64,7 +64,7 @@ def _check_directory(settings: Settings, report: StartReport) -> None:
     if store.path is None:
         return
     path = Path(store.path).absolute()
-    problem = _unwritable(path)
+    problem = _unwritable(path) or _unusable_file(path)
     if problem is not None:
         report.problems.append(f"[store] path: cannot keep messages in {path}: {problem}")
         return
@@ -90,6 +90,18 @@ def _unwritable(directory: Path) -> str | None:
         if error.errno in (errno.EACCES, errno.EPERM):
             advice = ". Change its owner, or start the broker as another user"
         return f"{_user()} cannot write to {existing}: {reason_of(error)}{advice}"
+
+
+def _unusable_file(directory: Path) -> str | None:
+    """Return why the broker could not write to the files of its store, such as those of root."""
+    store = directory / "messages.lmdb"
+    for path in (DirectoryLock(directory).path, store, *sorted(store.glob("*"))):
+        if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+            return (
+                f"{_user()} cannot write {path}. Change the owner of {directory} and everything in"
+                " it, or start the broker as another user"
+            )
+    return None
 
 
 def _check_database(settings: Settings, report: StartReport) -> None:

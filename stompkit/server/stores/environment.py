@@ -7,13 +7,13 @@ import os
 import struct
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 import lmdb
 
-from stompkit._common.files import describe, reason_of, sync_path
+from stompkit._common.files import describe, keep_owner, reason_of, sync_path
 from stompkit.server.interfaces import StoreError, StoreFullError
 from stompkit.server.stores.record import NUMBER
 from stompkit.server.stores.reserve import Reserve
@@ -208,8 +208,7 @@ class Environment:
         with self.errors():
             if self._is_extended:
                 max_octets = 2 * max(max_octets, (self.path / DATA_FILE).stat().st_size)
-            if not self._read_only:
-                _create_lock_file(self.path / _LOCK_FILE)
+            _create_lock_file(self.path / _LOCK_FILE)
             env = lmdb.open(
                 str(self.path),
                 # Only addresses are reserved; the file is as long as the data written.
@@ -343,7 +342,8 @@ def _create_lock_file(path: Path) -> None:
     """Create LMDB's lock file with room on the disk; raises OSError if there is none.
 
     LMDB would create it as a hole and map it into memory. On a full disk the first access to that
-    kills the process. Other errors are left to LMDB, which reports them.
+    kills the process. The file gets the owner of the store: a command of root must not keep the
+    broker from it. Other errors are left to LMDB, which reports them.
     """
     if path.exists():
         return
@@ -351,13 +351,15 @@ def _create_lock_file(path: Path) -> None:
     try:
         with open(new, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(bytes(_LOCK_OCTETS))
+            keep_owner(file.fileno(), path.parent)
         # Another process may have created the file meanwhile, and use it.
         os.link(new, path)
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise
     finally:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):
+            new.unlink()
 
 
 def no_store(directory: Path) -> StoreError:

@@ -10,7 +10,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import BinaryIO, Final
 
-from stompkit._common.files import FileLock, LockedError, reason_of, sync_path
+from stompkit._common.files import FileLock, LockedError, keep_owner, reason_of, sync_path
 from stompkit.server.interfaces import StoreError
 from stompkit.server.stores.check import check
 from stompkit.server.stores.environment import DATA_FILE, Environment, no_store
@@ -43,6 +43,8 @@ def compact(directory: Path) -> tuple[int, int]:
                 descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 try:
                     environment.copy_to(descriptor)
+                    os.fchmod(descriptor, old.stat().st_mode & 0o777)
+                    keep_owner(descriptor, old)
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)

@@ -6,6 +6,7 @@ import base64
 import fcntl
 import io
 import json
+import os
 import resource
 import stat
 import subprocess
@@ -540,6 +541,27 @@ def test_a_compacted_store_is_smaller_and_has_the_same(directory: Path) -> None:
     store.apply([put(1, MANY + 1)])
     store.close()
     assert check(directory, ignore) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners")
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_commands_of_root_leave_the_files_to_the_owner_of_the_store(
+    directory: Path, *, is_restored: bool
+) -> None:
+    store = directory / "messages.lmdb"
+    if is_restored:
+        # A backup has no locks.
+        for lock in (store / "lock.mdb", directory / "lock"):
+            lock.unlink(missing_ok=True)
+    for path in (directory, *directory.rglob("*")):
+        os.chown(path, 1234, 2345)
+    (store / "data.mdb").chmod(0o640)
+    assert check(directory, ignore) == []
+    compact(directory)
+    assert stat.S_IMODE((store / "data.mdb").stat().st_mode) == 0o640
+    owners = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in directory.rglob("*")}
+    assert {"data.mdb", "lock.mdb", "lock"} <= set(owners)
+    assert set(owners.values()) == {(1234, 2345)}
 
 
 def test_a_store_that_a_broker_uses_is_not_compacted(directory: Path) -> None:

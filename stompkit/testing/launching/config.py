@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from pathlib import Path
 
 __all__ = ["LaunchConfig"]
 
@@ -52,7 +52,7 @@ class LaunchConfig:
     """Time in seconds that the broker may take to shut down before it is killed."""
     arguments: tuple[str, ...] = ()
     """Additional arguments for the broker's command (ActiveMQ: for the Java virtual machine)."""
-    directory: Path | None = None
+    directory: str | os.PathLike[str] | None = None
     """The directory for configuration, data and log.
 
     A directory that is given here is created if necessary, and kept; a broker that is launched in

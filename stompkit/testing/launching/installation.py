@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from stompkit._common.files import make_directory
@@ -54,7 +55,7 @@ class Installation:
             if config.directory is None:
                 self.directory = make_folder(_directory_prefix(config.name))
             else:
-                self.directory = config.directory.absolute()
+                self.directory = Path(config.directory).absolute()
                 make_directory(self.directory)
             try:
                 self._log = ProcessLog(self.directory)

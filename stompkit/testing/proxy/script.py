@@ -19,6 +19,7 @@ which ``\u0000`` is a NUL, or ``{ command = "...", headers = { ... }, body = "..
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -67,8 +68,9 @@ class FaultScript:
     """The seed, if the script has one."""
 
     @staticmethod
-    def load(path: Path) -> FaultScript:
+    def load(path: str | os.PathLike[str]) -> FaultScript:
         """Read a file; raises OSError, and FaultScriptError with all errors."""
+        path = Path(path)
         octets = path.read_bytes()
         try:
             text = octets.decode()

@@ -23,7 +23,7 @@ class TranscriptDiffersError(AssertionError):
 
 def assert_golden(
     seen: Transcript | FrameLog,
-    path: str | Path,
+    path: str | os.PathLike[str],
     *,
     update: bool = False,
     replacements: Mapping[str, str] | None = None,

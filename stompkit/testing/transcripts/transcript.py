@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,12 +40,12 @@ class Transcript:
         return cls(*parse_transcript(text))
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file; raises OSError, and TranscriptError for an invalid file."""
         text = Path(path).read_bytes().decode("utf-8", "surrogateescape")
         return cls(*parse_transcript(text, str(path)))
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file; raises OSError."""
         Path(path).write_text(str(self), encoding="utf-8", newline="\n")
 

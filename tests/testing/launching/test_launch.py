@@ -224,7 +224,7 @@ def test_a_broker_can_be_launched_again_where_it_was_killed(name: str, tmp_path:
         assert processes_below(tmp_path) == []
         assert not is_listening(first.host, first.port)
         first.kill()
-    with launch(LaunchConfig(name=name, directory=directory, port=first.port)) as second:
+    with launch(LaunchConfig(name=name, directory=str(directory), port=first.port)) as second:
         assert second.port == first.port
         assert exchange(second).body == b"a\0b"
     assert (directory / "broker.log").exists()

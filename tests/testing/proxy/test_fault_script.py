@@ -129,6 +129,7 @@ def test_a_script_is_read_from_a_file(tmp_path: Path) -> None:
     path.write_text('seed = 3\n[[fault]]\ndo = "swallow_heart_beats"\n', encoding="utf-8")
     script = FaultScript.load(path)
     assert script == FaultScript((("swallow_heart_beats", {}),), 3)
+    assert FaultScript.load(str(path)) == script
     path.write_bytes(b"seed = 3\n# \xff\n")
     with pytest.raises(FaultScriptError, match=re.escape(f"{path}, line 2: not UTF-8")):
         FaultScript.load(path)

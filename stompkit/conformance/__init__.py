@@ -3,8 +3,22 @@
 ``python -m stompkit.conformance --mq HOST:PORT`` runs it.  The names here are for cases.
 """
 
+import sys
+
 from stompkit._common.moved import moved, renamed
-from stompkit.conformance.case import case, trial
+
+try:
+    from stompkit.conformance.case import case, trial
+except ModuleNotFoundError as error:
+    if error.name != "pytest":
+        raise
+    advice = "the conformance suite needs pytest: pip install 'stompkit[conformance]'"
+    # Python imports this package for ``python -m stompkit.conformance`` before the command can
+    # handle the error. The first argument is -m until then.
+    if sys.argv[:1] == ["-m"]:
+        print(advice, file=sys.stderr)
+        raise SystemExit(4) from None
+    raise ModuleNotFoundError(advice, name="pytest") from None
 from stompkit.conformance.peer import Peer, frame_octets, raw_value
 from stompkit.conformance.target import Target
 from stompkit.conformance.timing import tried_again

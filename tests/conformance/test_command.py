@@ -59,6 +59,28 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.parametrize("module", ["stompkit.conformance", "stompkit"])
+def test_without_pytest_both_commands_name_the_extra(module: str, tmp_path: Path) -> None:
+    hidden = "raise ModuleNotFoundError(\"No module named 'pytest'\", name='pytest')\n"
+    (tmp_path / "pytest.py").write_text(hidden, encoding="utf-8")
+    words = ["conformance"] if module == "stompkit" else []
+    variables = environment()
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words, "--list"],
+        cwd=tmp_path,
+        env={**variables, "PYTHONPATH": os.pathsep.join([str(tmp_path), variables["PYTHONPATH"]])},
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+    assert (
+        done.stderr == "the conformance suite needs pytest: pip install 'stompkit[conformance]'\n"
+    )
+    assert done.returncode == 4
+    assert done.stdout == ""
+
+
 @pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=lambda value: " ".join(value))
 def test_mistake_is_told_with_the_option_and_what_it_wants(
     arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path

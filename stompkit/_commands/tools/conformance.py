@@ -22,9 +22,6 @@ def main(arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name != "pytest":
             raise
-        print(
-            "stompkit conformance needs pytest: pip install 'stompkit[conformance]'",
-            file=sys.stderr,
-        )
+        print(error, file=sys.stderr)
         return 4
     return run(arguments)

@@ -285,9 +285,12 @@ class Session:
             self._status.looped += 1
             return
         if leg.to.name in hops:
-            reason = f"it has been at {leg.to.name} already: it has passed {passed}"
+            reason = (
+                f"it has passed this site already ({HOPS}: {passed}). If it is to return there,"
+                " give the site another name, such as with --to-site"
+            )
         else:
-            reason = f"it has passed {len(hops)} sites, which is the most: {passed}"
+            reason = f"it has passed {len(hops)} sites, the maximum ({HOPS}: {passed})"
         await self._refused(to, headers, body, reason)
 
     # To the destination.
@@ -328,11 +331,12 @@ class Session:
     async def _refused(self, to: str, headers: dict[str, str], body: bytes, reason: str) -> None:
         """Send a message to the dead letters, or stop the route."""
         leg = self._leg
-        told = f"{leg.to.name} is not to have {headers.get(ID, 'a message')} for {to}: {reason}"
+        told = f"{leg.to.name} did not get {headers.get(ID, 'a message')} for {to}: {reason}"
         if not leg.refused:
+            kept = leg.source.name if self._store is None else f"{leg.source.name} or the buffer"
             raise RouteStoppedError(
-                f"{told}. Nothing is lost: take it away there, or name a place for such messages"
-                " (refused), and start the bridge again"
+                f"{told}. The message is still in {kept}. To go on without it, remove it there, or"
+                " name a destination for such messages (refused); then start the bridge again"
             )
         hops = hops_of(headers)[:-1]
         more = {_REASON: reason[:500], _DESTINATION: to} | ({HOPS: ",".join(hops)} if hops else {})

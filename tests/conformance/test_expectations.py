@@ -87,6 +87,7 @@ def test_deviation_that_has_gone(suite: Suite, mq: str, tmp_path: Path) -> None:
     done = suite("--mq", mq, "--expect", "known.toml", "--json", "r.json", REQUIRED)
     assert done.status == 1, done.told
     assert f"better than expected: {REQUIRED}" in done.out
+    assert "1 case, none failed, 1 better than listed, in " in done.out
     assert read_report(tmp_path / "r.json").better_than_expected == [REQUIRED]
 
 

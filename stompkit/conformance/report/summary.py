@@ -71,7 +71,8 @@ def _painted(line: str, style: Style) -> str:
     for verdict, colour in _COLOURS.items():
         if line.startswith(f"{verdict}  "):
             return style(verdict, colour) + line.removeprefix(verdict)
-    return style(line, "green") if ", none failed" in line else line
+    is_good = ", none failed" in line and "better than listed" not in line
+    return style(line, "green") if is_good else line
 
 
 def judgement(report: Report, *, strict: bool) -> list[str]:
@@ -85,6 +86,8 @@ def judgement(report: Report, *, strict: bool) -> list[str]:
     expected = sum(bool(each.expected) for each in report.results)
     noun = _cases(cases)
     text = f"{failed} of {cases} {noun} failed" if failed else f"{cases} {noun}, none failed"
+    if better := len(report.better_than_expected):
+        text += f", {better} better than listed"
     if expected:
         were = "were" if expected > 1 else "was"
         text += f", beside {expected} that {were} expected to deviate"

@@ -118,7 +118,7 @@ class Statistics:
         self._clock = clock
         self._max_followed = max_followed
         self.followed: dict[Destination, Followed] = {}
-        self.sums = Sums()
+        self._sampled = Sums()
         #: Messages per second at the last samples, by the fields of :class:`Totals`.
         self.history: deque[tuple[float, ...]] = deque(maxlen=_RATES_LENGTH)
         #: The serial of the last sample, and the functions called after each.
@@ -143,6 +143,17 @@ class Statistics:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
+
+    @property
+    def sums(self) -> Sums:
+        """The current sums, or those of the last sample if there are very many destinations.
+
+        A broker that has just loaded its store shows its messages at once.
+        """
+        hosts = self._broker.hosts.values()
+        if sum(len(host.destinations) + len(host.durables) for host in hosts) <= _STEP:
+            return self.current()
+        return self._sampled if self.history else self.current()
 
     def current(self) -> Sums:
         """Return the current sums."""
@@ -199,11 +210,11 @@ class Statistics:
         self._timer = self._clock.callLater(0, self._go_on, parts, sums, seconds, since, seen)
 
     def _end(self, sums: Sums, seconds: float, seen: dict[Destination, Followed]) -> None:
-        before, now = self.sums.totals, sums.totals
+        before, now = self._sampled.totals, sums.totals
         self.history.append(
             tuple(max(0.0, (new - old) / seconds) for old, new in zip(before, now, strict=True))
         )
-        self.sums = sums
+        self._sampled = sums
         self.followed = seen
         self._timer = self._clock.callLater(PERIOD_S, self._begin)
         for watcher in list(self.watchers):

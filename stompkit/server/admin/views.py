@@ -65,7 +65,7 @@ def text_of(value: str) -> str:
 
 
 def overview(context: Context) -> results.Overview:
-    """Return the state of the whole broker; sums are those of the last second."""
+    """Return the state of the whole broker; sums may be those of the last second."""
     broker, statistics = context.broker, context.statistics
     sums = statistics.sums
     totals = sums.totals

@@ -32,3 +32,15 @@ def test_rates_are_per_second(late: int) -> None:
         broker.clock.advance(PERIOD_S)
     assert list(followed.into) == [pytest.approx(6 / INTERVAL_S, rel=late * PERIOD_S / INTERVAL_S)]
     statistics.stop()
+
+
+@pytest.mark.parametrize("count", [3, 2_000])
+def test_the_sums_are_there_before_the_first_sample(count: int) -> None:
+    broker = MemoryBroker()
+    statistics = Statistics(broker.broker, cast("IReactorTime", broker.clock), 10)
+    statistics.start()
+    client = broker.client("1.2")
+    for number in range(count):
+        publish_all(client, f"/queue/{number}", [b"m"])
+    assert (statistics.sums.destinations, statistics.sums.ready) == (count, count)
+    statistics.stop()

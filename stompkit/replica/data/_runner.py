@@ -18,6 +18,7 @@ from stompkit.replica.data._many import (
 from stompkit.replica.data._plan import Batch, Columns
 from stompkit.replica.data._reasons import Reason, RefusedRowError
 from stompkit.replication.sql import Statements, TargetTable
+from stompkit.replication.sql.fixed_columns import FixedColumnError, check_fixed, settable
 
 __all__ = ["Runner"]
 
@@ -44,6 +45,12 @@ class Runner:
         if shape.kind == "delete":
             self._delete(batch)
             return
+        try:
+            check_fixed(
+                self.connection, self._statements, table, shape.key, shape.others, batch.rows
+            )
+        except FixedColumnError as error:
+            raise RefusedRowError(Reason("other", str(error))) from None
         if shape.kind == "upsert":
             insert_rows(
                 self.connection, self._statements.upsert(table, shape.key, shape.others), batch.rows
@@ -70,15 +77,21 @@ class Runner:
         shape = batch.shape
         table, size = shape.target.table, len(shape.key)
         insert = self._statements.insert(table, shape.key + shape.others)
-        update = self._statements.update(table, shape.others, shape.key)
+        free, _ = settable(shape.others, shape.others)
+        update = self._statements.update(table, free, shape.key)
         if len(batch) == 1:
             (row,) = batch.rows
-            if not self.connection.exec_driver_sql(update, row[size:] + row[:size]).rowcount:
+            changed = settable(shape.others, row[size:])[1] + row[:size]
+            if not self.connection.exec_driver_sql(update, changed).rowcount:
                 self.connection.exec_driver_sql(insert, row)
             return
         there = set(self._keys(batch))
         insert_rows(self.connection, insert, [row for row in batch.rows if row[:size] not in there])
-        old = [row[size:] + row[:size] for row in batch.rows if row[:size] in there]
+        old = [
+            settable(shape.others, row[size:])[1] + row[:size]
+            for row in batch.rows
+            if row[:size] in there
+        ]
         each_row(self.connection, update, old)
 
     def _delete(self, batch: Batch) -> None:

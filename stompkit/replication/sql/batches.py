@@ -8,6 +8,12 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from stompkit.replication.sql.fixed_columns import (
+    FixedColumnError,
+    check_fixed,
+    fixed_of,
+    settable,
+)
 from stompkit.replication.sql.planner import Batch
 from stompkit.replication.sql.statements import Statements
 
@@ -23,12 +29,14 @@ def apply_batch(connection: Connection, statements: Statements, batch: Batch) ->
     table, key, others, rows = batch.table, batch.key, batch.others, batch.rows
     match batch.kind:
         case "upsert":
+            check_fixed(connection, statements, table, key, others, rows)
             _run(connection, statements.upsert(table, key, others), rows)
         case "insert":
             _run(connection, statements.insert(table, others), rows)
         case "delete":
             _run(connection, statements.delete(table, key), rows)
         case "merge":
+            check_fixed(connection, statements, table, key, others, rows)
             _merge(connection, statements, batch, rows)
         case "move":
             _Moves(connection, statements, batch).run()
@@ -60,8 +68,10 @@ def _merge(
 ) -> None:
     """Update rows, and insert missing ones; the key comes first in each."""
     table, key, others = batch.table, batch.key, batch.others
-    update = statements.update(table, others, key)
-    found = _run(connection, update, [row[len(key) :] + row[: len(key)] for row in rows])
+    free, _ = settable(others, others)
+    update = statements.update(table, free, key)
+    changed = [settable(others, row[len(key) :])[1] + row[: len(key)] for row in rows]
+    found = _run(connection, update, changed)
     if found == 0:
         _run(connection, statements.insert(table, key + others), rows)
     elif found < len(rows):
@@ -73,10 +83,16 @@ def _merge(
 def _update_one(connection: Connection, statements: Statements, batch: Batch, row: Values) -> None:
     """Update one of the rows that match the image, or insert its new values."""
     image, others = row[: len(batch.key)], row[len(batch.key) :]
-    if not others:
+    old = dict(zip(batch.key, image, strict=True))
+    new = dict(zip(batch.others, others, strict=True))
+    changed = tuple(each for each in fixed_of(batch.others) if old.get(each) != new[each])
+    if changed:
+        raise FixedColumnError(batch.table, changed)
+    columns, values = settable(batch.others, others)
+    if not columns:
         return
-    update = statements.update_one(batch.table, batch.others, batch.key)
-    if not _run(connection, update, [others + image]):
+    update = statements.update_one(batch.table, columns, batch.key)
+    if not _run(connection, update, [values + image]):
         _run(connection, statements.insert(batch.table, batch.others), [others])
 
 
@@ -121,10 +137,23 @@ class _Moves:
             self._write(new, others)
             _run(self._connection, statements.delete(batch.table, batch.key), [old])
             return
+        check_fixed(
+            self._connection, statements, batch.table, batch.key, batch.others, [old + others]
+        )
+        changed = tuple(
+            column
+            for column, is_, was in zip(batch.key, new, old, strict=True)
+            if column.is_fixed and is_ != was
+        )
+        if changed:
+            raise FixedColumnError(batch.table, changed)
         # An update keeps unreported columns, and CASCADE updates referencing rows.
-        update = statements.update(batch.table, batch.key + batch.others, batch.key)
-        if not _run(self._connection, update, [new + others + old]):
+        columns, values = settable(batch.key + batch.others, new + others)
+        update = statements.update(batch.table, columns, batch.key)
+        if not _run(self._connection, update, [values + old]):
             self._write(new, others)
 
     def _write(self, new: Values, others: Values) -> None:
-        _merge(self._connection, self._statements, self._batch, [new + others])
+        row, batch = new + others, self._batch
+        check_fixed(self._connection, self._statements, batch.table, batch.key, batch.others, [row])
+        _merge(self._connection, self._statements, batch, [row])

@@ -114,6 +114,7 @@ class Reflector:
             plain_types(type_, self._backend),
             not column["nullable"] and column.get("default") is None and not gives_itself,
             "computed" in column,
+            self._backend == "postgresql" and "identity" in column and column["identity"]["always"],
         )
 
     def _named(self, name: str) -> str:

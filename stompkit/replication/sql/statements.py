@@ -35,6 +35,7 @@ class Statements:
         self.upsert = lru_cache(_CACHED)(self._upsert)
         self.update = lru_cache(_CACHED)(self._update)
         self.delete = lru_cache(_CACHED)(self._delete)
+        self.differing = lru_cache(_CACHED)(self._differing)
 
     def _insert(self, table: TargetTable, columns: Columns) -> str:
         """Return the statement that inserts a row."""
@@ -48,7 +49,10 @@ class Statements:
         return f"INSERT INTO {table.quoted} ({names}){own} VALUES ({marks})"
 
     def _upsert(self, table: TargetTable, key: Columns, others: Columns) -> str:
-        """Return the statement that inserts a row, or updates the one with the key."""
+        """Return the statement that inserts a row, or updates the one with the key.
+
+        An update leaves out fixed columns; see :meth:`differing`.
+        """
         insert = self._insert(table, key + others)
         if self._backend == "mysql":
             sets = [f"{column.quoted} = VALUES({column.quoted})" for column in others]
@@ -56,21 +60,33 @@ class Statements:
             sets = sets or [f"{key[0].quoted} = {key[0].quoted}"]
             return f"{insert} ON DUPLICATE KEY UPDATE {', '.join(sets)}"
         names = ", ".join(column.quoted for column in key)
-        if not others:
+        changed = [column.quoted for column in others if not column.is_fixed]
+        if not changed:
             return f"{insert} ON CONFLICT ({names}) DO NOTHING"
-        changes = ", ".join(f"{column.quoted} = excluded.{column.quoted}" for column in others)
+        changes = ", ".join(f"{name} = excluded.{name}" for name in changed)
         return f"{insert} ON CONFLICT ({names}) DO UPDATE SET {changes}"
 
     def _update(self, table: TargetTable, columns: Columns, key: Columns) -> str:
         """Return the statement that updates the row with a key, whose parameters come last."""
         sets = ", ".join(f"{column.quoted} = {self._mark}" for column in columns)
         # Without columns, it shows if the row exists.
-        sets = sets or f"{key[0].quoted} = {key[0].quoted}"
+        free = (each for each in (*key, *table.columns.values()) if _can_be_set(each))
+        unchanged = next(free, key[0]).quoted
+        sets = sets or f"{unchanged} = {unchanged}"
         return f"UPDATE {table.quoted} SET {sets} WHERE {self._equal(key)}"
 
     def _delete(self, table: TargetTable, key: Columns) -> str:
         """Return the statement that deletes the row with a key."""
         return f"DELETE FROM {table.quoted} WHERE {self._equal(key)}"
+
+    def _differing(self, table: TargetTable, key: Columns, fixed: Columns, rows: int) -> str:
+        """Return the query for rows with given keys whose fixed columns have other values.
+
+        Parameters are those of the key and of the fixed columns, for each row.
+        """
+        others = " OR ".join(f"{column.quoted} <> {self._mark}" for column in fixed)
+        each = f"({self._equal(key)} AND ({others}))"
+        return f"SELECT 1 FROM {table.quoted} WHERE {' OR '.join([each] * rows)} LIMIT 1"
 
     def find(self, table: TargetTable, key: Columns) -> str:
         """Return the query for the row with a key."""
@@ -171,3 +187,8 @@ class Statements:
         digits = getattr(column.type_, "precision", None)
         is_single = column.type_.__visit_name__ == "REAL" or (digits or 53) <= 24
         return "real" if is_single else "double precision"
+
+
+def _can_be_set(column: TargetColumn) -> bool:
+    """Return True if an update can set values of a column."""
+    return not (column.is_fixed or column.is_generated)

@@ -41,6 +41,8 @@ class TargetColumn:
     is_required: bool
     #: True if the database generates its values.
     is_generated: bool
+    #: True if only new rows can have a given value: GENERATED ALWAYS AS IDENTITY.
+    is_fixed: bool = False
 
     @cached_property
     def family(self) -> Family:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from itertools import count
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +19,8 @@ from tests.servers import mariadb, postgresql
 __all__ = ["database_url", "mariadb", "postgresql", "target"]
 
 #: A table for each way of writing: by one key, by one of several keys or with a required column
-#: that may be missing, by a key of two columns, and without a key.
+#: that may be missing, by a key of two columns, without a key, and with a column that only new rows
+#: can set.
 TABLES = {
     "plain": ("id INT NOT NULL PRIMARY KEY, a VARCHAR(20), b INT", ("id",)),
     "strict": ("id INT NOT NULL PRIMARY KEY, a VARCHAR(20) NOT NULL, b INT UNIQUE", ("id",)),
@@ -27,6 +29,8 @@ TABLES = {
         ("x", "y"),
     ),
     "loose": ("a VARCHAR(20), b INT", ()),
+    # A row keeps its number.
+    "numbered": ("id INT NOT NULL PRIMARY KEY, a VARCHAR(20), b INT, n INT{identity}", ("id",)),
 }
 
 Rows = dict[tuple[object, ...], dict[str, Any]]
@@ -39,6 +43,7 @@ class Model:
         """Start with empty tables."""
         self.keyed: dict[str, Rows] = {name: {} for name in TABLES}
         self.loose: list[tuple[object, object]] = []
+        self._numbers = count(1)
 
     def apply(self, each: RowChange) -> None:
         """Apply a change."""
@@ -52,7 +57,7 @@ class Model:
         elif each.action == "delete":
             rows.pop(key, None)
         else:
-            row = {"a": None, "b": None}
+            row: dict[str, Any] = dict.fromkeys("abn" if each.table == "numbered" else "ab")
             if each.old_key is not None and each.old_key != each.key:
                 row = rows.pop(tuple(each.old_key.values()), row)
             told = {name: value for name, value in (each.after or {}).items() if name in row}
@@ -68,11 +73,17 @@ class Model:
         if after is not None:
             self.loose.append(after)
 
+    def number(self, key: tuple[object, ...], old: tuple[object, ...] | None) -> object:
+        """Return the number of a row of ``numbered`` that has or gets a key."""
+        rows = self.keyed["numbered"]
+        row = rows.get(key if old is None else old)
+        return next(self._numbers) if row is None else row["n"]
+
     def rows(self, table: str) -> list[tuple[object, ...]]:
         """Return the rows of a table."""
         if table == "loose":
             return sorted(self.loose, key=repr)
-        found = [(*key, row["a"], row["b"]) for key, row in self.keyed[table].items()]
+        found = [(*key, *row.values()) for key, row in self.keyed[table].items()]
         return sorted(found, key=repr)
 
 
@@ -105,6 +116,11 @@ def _changes(draw: st.DrawFn, model: Model) -> RowChange:
     told: dict[str, Any] = {"a": draw(_TEXT), "b": draw(_NUMBERS)}
     rows = model.keyed[table]
     old = {name: draw(_SMALL) for name in names} if action == "move" else None
+    if table == "numbered":
+        if old is not None and tuple(key.values()) in rows:
+            # The row with the new key would get another number.
+            old = None
+        told["n"] = model.number(tuple(key.values()), tuple(old.values()) if old else None)
     if table == "strict":
         # No other row has the value; a source would not allow that either.
         mine = [tuple(key.values()), tuple(old.values()) if old else None]
@@ -153,7 +169,8 @@ def test_tables_end_as_the_model_says(target: Target) -> None:
     for name, (columns, _) in TABLES.items():
         exact = "utf8mb4_0900_bin" if target.is_mysql else "utf8mb4_nopad_bin"
         collate = target.pick(sqlite="", postgresql="", mariadb=f" COLLATE {exact}")
-        target.execute(f"CREATE TABLE {name} ({columns}){collate}")
+        identity = target.pick(sqlite="", postgresql=" GENERATED ALWAYS AS IDENTITY", mariadb="")
+        target.execute(f"CREATE TABLE {name} ({columns.format(identity=identity)}){collate}")
 
     @settings(
         max_examples=drawn(60 if target.kind == "sqlite" else 30),

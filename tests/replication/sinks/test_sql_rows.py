@@ -363,6 +363,38 @@ def test_columns_that_the_target_generates_are_left_to_it(target: Target) -> Non
     assert applied(target, row) == [(1, 1, 2)]
 
 
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+def test_a_number_that_only_new_rows_can_have_stays_or_the_change_is_refused(
+    target: Target,
+) -> None:
+    target.execute(
+        "CREATE TABLE t (id INT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, a INT,"
+        " n INT GENERATED ALWAYS AS IDENTITY)",
+        "CREATE TABLE u (a INT, n INT GENERATED ALWAYS AS IDENTITY)",
+    )
+    rows = [change("read", {"id": id}, after={"id": id, "a": 1, "n": 7}) for id in range(1, 9)]
+    again = [change("update", {"id": 1}, after={"id": 1, "a": 2, "n": 7})]
+    some = [change("update", {"id": 2}, after={"n": 7}), change("update", {"id": 3}, after={})]
+    found = applied(target, *rows, *again, *some)
+    assert found == [(1, 2, 7), *((id, 1, 7) for id in range(2, 9))]
+    loose = [
+        change("write", {}, "u", after={"a": 1, "n": 5}),
+        change("update", {}, "u", before={"a": 1, "n": 5}, after={"a": 2, "n": 5}),
+    ]
+    assert applied(target, *loose) == found
+    assert target.table("u") == [(2, 5)]
+    for refused, name in (
+        (change("update", {"id": 1}, after={"id": 1, "a": 2, "n": 8}), "n"),
+        (change("update", {"id": 1}, after={"n": 8}), "n"),
+        (change("update", {"id": 10}, after={"n": 7}, old_key={"id": 1}), "id"),
+        (change("update", {}, "u", before={"a": 2, "n": 5}, after={"a": 2, "n": 6}), "n"),
+    ):
+        remedy = rf"""'{name}' has changed.*: ALTER TABLE "?[tu]"? ALTER "?{name}"? SET GENERATED"""
+        with pytest.raises(ApplyError, match=remedy):
+            applied(target, refused)
+    assert target.table() == found
+
+
 @pytest.mark.parametrize("target", ["mariadb"], indirect=True)
 @pytest.mark.parametrize(
     "settings",

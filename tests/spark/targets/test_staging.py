@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Connection, inspect
 from sqlalchemy.exc import DBAPIError
 
-from stompkit.replication.model.events import RowChange, Source, make_changeset
+from stompkit.replication.model.events import Action, RowChange, Source, make_changeset
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.spark.apply import _Batch, apply_changes
@@ -251,6 +251,30 @@ def test_rows_are_applied_as_they_were_staged_or_not_at_all(
         with pytest.raises(StagingLostError, match=reason):
             made.commit(parts, job)
         assert (target.table(), made.fence("p", "s")) == ([], {})
+
+
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+def test_a_staged_number_that_only_new_rows_can_have_stays_or_is_refused(target: Target) -> None:
+    target.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT, n INT GENERATED ALWAYS AS IDENTITY)")
+    steps = [{"a": n, "n": 7} for n in (1, 2)] + [{"n": 7}, {"n": 8}]
+    with closing(SqlTarget(target.url)) as made:
+        made.prepare()
+        for step, values in enumerate(steps):
+            action: Action = "update" if step else "write"
+            changes = [change(action, {"id": n}, after={"id": n, **values}) for n in range(MANY)]
+            at = step * MANY
+            job = Job("p", "s", fence=made.fence("p", "s"))
+            parts = list(
+                made.stage(
+                    [batch_of([row_of(each, at + n) for n, each in enumerate(changes)])], job
+                )
+            )
+            if values["n"] == 7:
+                assert made.commit(parts, job) is not None
+            else:
+                with pytest.raises(ApplyError, match=r"'n' has changed.* SET GENERATED"):
+                    made.commit(parts, job)
+            assert set(target.rows("SELECT a, n FROM t")) == {(min(step + 1, 2), 7)}
 
 
 @pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from stompkit.replication.sql import TargetColumn, TargetTable
+from stompkit.replication.sql.fixed_columns import FixedColumnError, fixed_of, settable
 from stompkit.spark.targets.base import StagingLostError
 from stompkit.spark.targets.database.staging_tables import (
     LEAST_ROWS,
@@ -200,10 +201,13 @@ def apply_staged(connection: Connection, table: TargetTable, op: Op) -> int:
     Raises :class:`StagingLostError` if they are missing.
     """
     _check(connection, table, op)
+    _check_fixed(connection, table, op)
     key = [table.columns[name].quoted for name in op.key]
     others = [table.columns[name].quoted for name in op.others]
     names = ", ".join((*key, *others))
     same = " AND ".join(f"t.{name} = s.{name}" for name in key)
+    columns = tuple(table.columns[name] for name in op.others)
+    changed = [column.quoted for column in settable(columns, columns)[0]]
     # The source has already assigned the numbers of identity columns.
     insert = (
         f"INSERT INTO {table.quoted} ({names}) OVERRIDING SYSTEM VALUE"
@@ -215,16 +219,30 @@ def apply_staged(connection: Connection, table: TargetTable, op: Op) -> int:
         case "insert":
             _run(connection, insert)
         case "upsert":
-            sets = ", ".join(f"{name} = excluded.{name}" for name in others)
+            sets = ", ".join(f"{name} = excluded.{name}" for name in changed)
             change = f"UPDATE SET {sets}" if sets else "NOTHING"
             _run(connection, f"{insert} ON CONFLICT ({', '.join(key)}) DO {change}")
         case _:
-            sets = ", ".join(f"{name} = s.{name}" for name in others or key[:1])
+            sets = ", ".join(f"{name} = s.{name}" for name in changed or key[:1])
             update = f"UPDATE {table.quoted} t SET {sets} FROM {op.stage} s WHERE {same}"
             if _run(connection, update) < op.count:
                 missing = f"NOT EXISTS (SELECT 1 FROM {table.quoted} t WHERE {same})"
                 _run(connection, f"{insert} WHERE {missing}")
     return op.count
+
+
+def _check_fixed(connection: Connection, table: TargetTable, op: Op) -> None:
+    """Raise :class:`FixedColumnError` if rows have other values in fixed columns than staged."""
+    fixed = fixed_of(tuple(table.columns[name] for name in op.others))
+    if not fixed or op.kind not in ("upsert", "merge"):
+        return
+    same = " AND ".join(
+        f"t.{name} = s.{name}" for name in (table.columns[n].quoted for n in op.key)
+    )
+    differ = " OR ".join(f"t.{each.quoted} <> s.{each.quoted}" for each in fixed)
+    query = f"SELECT 1 FROM {table.quoted} t, {op.stage} s WHERE {same} AND ({differ}) LIMIT 1"
+    if connection.exec_driver_sql(query).first() is not None:
+        raise FixedColumnError(table, fixed)
 
 
 def _run(connection: Connection, statement: str) -> int:

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,6 +26,7 @@ from stompkit.conformance.report import Report
 from stompkit.conformance.report.expectations import Deviation, Expectations, compare, load
 from stompkit.conformance.report.html_matrix import to_matrix
 from stompkit.conformance.report.merge import read
+from stompkit.conformance.report.summary import unsupported_reasons
 from stompkit.conformance.run.values import expectations_of
 from stompkit.conformance.verdict import CaseResult, Verdict, WireEvent
 from stompkit.testing.launching.brokers.morbidq import PYTHON_VARIABLE, morbidq_python
@@ -336,10 +336,7 @@ def _section(target: _Target) -> Iterator[str]:
         yield f"   {chapter}, {', '.join(str(counts[verdict]) for verdict in Verdict)}"
     yield ""
     yield from _deviations(target)
-    missing = Counter(
-        result.detail for result in report.results if result.verdict is Verdict.UNSUPPORTED
-    )
-    for reason, number in missing.items():
+    for reason, number in unsupported_reasons(report).items():
         noun = "case" if number == 1 else "cases"
         yield _filled(_escaped(f"{Verdict.UNSUPPORTED}, {number} {noun}: {reason}"), "* ") + "\n"
     if report.better_than_expected:

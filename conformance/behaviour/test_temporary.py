@@ -58,7 +58,7 @@ def ask_by_temporary(target: Target, name: str | None = None) -> Asked:
     except FailedError as error:
         raise UnsupportedError(f"the target takes no reply-to: {error}") from None
     if asked.address == asked.own:
-        raise UnsupportedError(f"to the target {asked.own} is a destination like any other")
+        raise UnsupportedError("to the target /temp-queue/NAME is a destination like any other")
     return asked
 
 

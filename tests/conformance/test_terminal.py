@@ -183,6 +183,16 @@ def test_tables_fit() -> None:
     assert not any(line.startswith("NACK") for line in short)
 
 
+def test_reasons_that_differ_by_a_generated_name_are_one() -> None:
+    report = a_report(CLEAN)
+    report.results = [
+        result(f"1.2/a/{name}", Verdict.UNSUPPORTED, detail=f"no /queue/stompkit-{name}: gone")
+        for name in ("0123456789", "abcdef0123-17")
+    ]
+    lines = summary_lines(report, strict=False, has_profile=False, style=Style(StringIO()))
+    assert "UNSUPPORTED  2 cases: no /queue/NAME: gone" in lines
+
+
 def talks_at_length(line: Line) -> None:
     """All texts about this target are long: many words, or one word."""
     connected(line, server="S/1 " + "word " * 50 + "x" * 200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import zip_longest
 from textwrap import wrap
@@ -11,7 +12,7 @@ from stompkit._common.style import Style
 from stompkit.conformance.report.report import Report, TargetInfo
 from stompkit.conformance.verdict import CaseResult, Ending, Verdict
 
-__all__ = ["header_lines", "judgement", "summary_lines"]
+__all__ = ["header_lines", "judgement", "summary_lines", "unsupported_reasons"]
 
 _WIDTH = 80
 _INDENT = "    "
@@ -23,6 +24,8 @@ _COLOURS: Final = {
     Verdict.UNSUPPORTED: "magenta",
     Verdict.INFORMATIONAL: "cyan",
 }
+#: A name that the suite has generated for a destination; it differs in each case.
+_GENERATED: Final = re.compile(r"stompkit-[0-9a-f]{10}(?:-\d+)?")
 #: Maximum number of columns for the topics of the profile.
 _MOST_ABOUT = 38
 
@@ -109,12 +112,20 @@ def _finding(result: CaseResult) -> list[str]:
     return lines
 
 
+def unsupported_reasons(report: Report) -> Counter[str]:
+    """Return the reasons of UNSUPPORTED cases, often few for many cases, with NAME for names."""
+    return Counter(
+        _GENERATED.sub("NAME", each.detail)
+        for each in report.results
+        if each.verdict is Verdict.UNSUPPORTED
+    )
+
+
 def _missing(report: Report) -> list[str]:
-    """Return the reasons of UNSUPPORTED cases: often few reasons for many cases."""
-    reasons = Counter(each.detail for each in report.results if each.verdict is Verdict.UNSUPPORTED)
+    """Return a line for each reason of UNSUPPORTED cases."""
     return [
         line
-        for reason, number in reasons.items()
+        for reason, number in unsupported_reasons(report).items()
         for line in wrap(
             f"{Verdict.UNSUPPORTED}  {number} {_cases(number)}: {reason}",
             _WIDTH,

@@ -328,3 +328,22 @@ def test_1_0_message_ids_tell_the_copies_of_a_connection_apart() -> None:
     client.publish(TOPIC, b"x")
     first, second = client.take("MESSAGE")
     assert first.headers["message-id"] != second.headers["message-id"]
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_an_aborted_acknowledgement_of_an_ended_subscription_holds_nothing(ack: str) -> None:
+    broker = MemoryBroker(BrokerConfig(max_unacknowledged=1))
+    client, producer = broker.client(), broker.client()
+    client.subscribe(TOPIC, id="s", ack=ack)
+    producer.publish(TOPIC, b"1")
+    [message] = client.take("MESSAGE")
+    client.send("BEGIN", transaction="t")
+    client.send("ACK", id=message.headers["ack"], transaction="t")
+    client.send("UNSUBSCRIBE", id="s")
+    client.send("ABORT", transaction="t")
+    client.subscribe(TOPIC, id="again", ack=ack)
+    producer.publish(TOPIC, b"2")
+    assert client.bodies() == [b"2"]
+    # An acknowledgement that was on its way is ignored.
+    client.send("ACK", id=message.headers["ack"])
+    assert client.error is None

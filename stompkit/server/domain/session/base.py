@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 from mypy_extensions import mypyc_attr
 
 from stompkit.frames import RemoteProtocolError
 from stompkit.server.domain.broker import Broker
-from stompkit.server.domain.deliveries import DestinationBase, Subscription
+from stompkit.server.domain.deliveries import DestinationBase, MessageReference, Subscription
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.queues.queue import Queue
@@ -176,13 +177,23 @@ class BrokerSession(Output):
             for home in list(subscription.homes):
                 home.remove(subscription)
                 self.scheduler.touch(home)
-        # Nobody else gets the copy of a topic's message, so that its ACK has no effect.
+        subscription.is_over = True
         first = next(iter(subscription.unsettled.values()), None)
-        was_full = self.ledger.is_full
         if first is not None and not first.home.is_queue:
-            for entry in list(subscription.unsettled.values()):
-                if entry.holder is None:
-                    self.ledger.lapse(entry)
+            self.lapse(list(subscription.unsettled.values()))
+
+    def lapse(self, entries: Iterable[MessageReference]) -> None:
+        """Withdraw those deliveries of topics whose subscription has ended.
+
+        Nobody else gets the copy of a topic's message, so that its ACK has no effect. Those that an
+        open transaction has acknowledged follow with ABORT.
+        """
+        was_full = self.ledger.is_full
+        for entry in entries:
+            subscription = entry.subscription
+            is_held = entry.home.is_queue or entry.holder is not None
+            if subscription is not None and subscription.is_over and not is_held:
+                self.ledger.lapse(entry)
         if was_full and not self.ledger.is_full and self.has_room:
             self.feed()
 

@@ -340,7 +340,9 @@ def _commit(
 
 def on_abort(connection: ClientSession, frame: Frame) -> None:
     """Discard a transaction."""
-    _end(connection, _named(connection, frame))
+    transaction = _named(connection, frame)
+    _end(connection, transaction)
+    connection.lapse(each for settled in transaction.settlements for each in settled.entries)
 
 
 def _transaction(connection: ClientSession, frame: Frame) -> Transaction | None:

@@ -249,6 +249,22 @@ class Message:
         message._read_rank(headers)
         return message
 
+    def copy(self) -> Message:
+        """Return the same message, whose expiry and delay can be set independently."""
+        copy = Message(self.id, self.destination, self._headers, self._lines, self.body, self.size)
+        copy.expires, copy.due = self.expires, self.due
+        copy.priority, copy.group = self.priority, self.group
+        copy._is_plain = self._is_plain
+        return copy
+
+    def end_delay(self, now: float) -> None:
+        """Remove a delay that has passed.
+
+        What is then delayed stays so: it is counted, checked and stored as such.
+        """
+        if self.due <= now:
+            self.due = 0.0
+
     def with_headers(self, headers: dict[str, str]) -> Message:
         """Return a copy with other headers, and with neither an expiry nor a delay."""
         name, size = headers["destination"], _octets(headers) + len(self.body)
@@ -268,8 +284,7 @@ class Message:
             self.due = now + _seconds(frame, "delay")
         elif "AMQ_SCHEDULED_TIME" in names:
             self.due = _seconds(frame, "AMQ_SCHEDULED_TIME")
-        if self.due <= now:
-            self.due = 0.0
+        self.end_delay(now)
         if "priority" in names:
             self.priority = _priority(frame.get("priority") or "")
         if "JMSXGroupID" in names:

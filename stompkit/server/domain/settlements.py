@@ -114,6 +114,11 @@ class Transaction:
             )
         self.messages.append(message)
 
+    def end_delays(self, now: float) -> None:
+        """Remove the delays that have passed since the messages were sent, before COMMIT."""
+        for message in self.messages:
+            message.end_delay(now)
+
     def settle(self, settlement: Settlement) -> None:
         """Add an ACK or NACK, and protect its entries from other settlements."""
         self._count()

@@ -112,7 +112,7 @@ class Topic(Destination):
         now = self.host.scheduler.wall
         if ttl_s and not message.expires:
             message.expires = max(now, message.due) + ttl_s
-        if message.due > now:
+        if message.due:
             self._delays.put(message)
         else:
             self.enqueue(message, choice)
@@ -128,7 +128,7 @@ class Topic(Destination):
         broker = self.host.broker
         if ttl_s and not message.expires:
             message.expires = max(broker.scheduler.wall, message.due) + ttl_s
-        if message.due > broker.scheduler.wall:
+        if message.due:
             return self._delays.arriving(message)
         if message.is_expired(broker.scheduler.wall):
             return None

@@ -16,8 +16,10 @@ from stompkit.server.domain.hosts.choices import Choice, ChoiceWork
 from stompkit.server.domain.hosts.registry import DestinationRegistry
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import (
+    DEAD_LETTERS,
     Kind,
     below_level,
+    dead_letter_source,
     is_pattern,
     level_itself,
 )
@@ -240,6 +242,14 @@ class DurableSubscriptions(DestinationRegistry):
         key = named_durable_key(name)
         found = None if key is None else self.durables.get(key)
         return found if found is not None and found.name == name else None
+
+    def _is_known(self, name: str) -> bool:
+        # Quoting makes the names of their dead letters longer.
+        is_of_durable = (
+            name.startswith(DEAD_LETTERS)
+            and self.durable_named(dead_letter_source(name)) is not None
+        )
+        return is_of_durable or super()._is_known(name)
 
     def touch_durable(self, queue: Destination) -> None:
         """Record that a durable subscription has been used, unless it is removed."""

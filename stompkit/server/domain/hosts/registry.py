@@ -199,10 +199,15 @@ class DestinationRegistry(HostPolicies):
         """Return the kind of a destination name; raises :class:`RefusedError` if it is invalid."""
         most = self.broker.config.max_destination_bytes
         if len(name) * 4 > most and len(name.encode("utf-8", "surrogateescape")) > most:
-            raise RefusedError(
-                f"destination name too long: at most {most} octets", "bad-destination"
-            )
+            if not self._is_known(name):
+                raise RefusedError(
+                    f"destination name too long: at most {most} octets", "bad-destination"
+                )
         return kind_of(name)
+
+    def _is_known(self, name: str) -> bool:
+        """Return True if the broker has made a name, which may be of any length."""
+        return name in self.destinations
 
     def _evict(self) -> None:
         """Make room by removing destinations that can be created again as they are."""

@@ -207,7 +207,7 @@ class VirtualHost(Routing):
 
     def _make_dead_letter_queue(self, name: str, user: str) -> None:
         """Create the dead-letter queue of a destination, charged to the same user."""
-        made = self._made(self.check_name(name), name)
+        made = self._made(kind_of(name), name)
         made.is_for_letters = True
         self.include(made, user)
 

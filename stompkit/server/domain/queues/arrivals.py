@@ -33,7 +33,7 @@ class ReceivingQueue(TrimmedQueue):
         now = self.host.scheduler.wall
         if self._ttl_s and not message.expires:
             message.expires = max(now, message.due) + self._ttl_s
-        is_delayed = message.due > now
+        is_delayed = message.due > 0
         is_persistent = self.is_persistent
         # A message in memory waits for the rest of its batch, and for earlier messages.
         waits = not is_persistent and (

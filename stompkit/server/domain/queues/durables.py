@@ -160,5 +160,6 @@ class DurableQueue(Queue):
             # not help.
             self.dropped += 1
             return
-        self.put(message)
+        # Its lifetime here is that of this subscription: the message is not its own.
+        self.put(message.copy() if self._ttl_s else message)
         self.host.scheduler.touch(self)

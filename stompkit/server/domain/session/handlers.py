@@ -258,6 +258,7 @@ def on_commit(connection: ClientSession, frame: Frame) -> None:
     """Apply a transaction as a whole or not at all."""
     transaction = _named(connection, frame)
     host, messages = connection.host, transaction.messages
+    transaction.end_delays(connection.scheduler.wall)
     choices: dict[Message, Choice] = {}
     if host.durables:
         choices = {each: found for each in messages if (found := host.choice(each)) is not None}

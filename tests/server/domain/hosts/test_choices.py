@@ -92,6 +92,16 @@ def test_a_receipt_comes_once_all_durable_subscriptions_have_their_copies(kept: 
     assert kept.together == [{b"for few": 3}]
 
 
+def test_a_delay_that_has_passed_at_commit_is_no_reason_not_to_ask(kept: Kept) -> None:
+    sender = kept.broker.client()
+    sender.send("BEGIN", transaction="t")
+    sender.publish(TOPIC, b"for all", n="1050", transaction="t", delay="1000")
+    kept.clock.advance(1.0)
+    sender.send("COMMIT", transaction="t", receipt="r")
+    assert kept.until_receipted(sender) > 1
+    assert kept.together == [{b"for all": 33}]
+
+
 def test_a_topic_that_is_made_by_the_message_is_no_exception(kept: Kept) -> None:
     for number in range(40, 60):
         kept.durable(number, LONG, "/topic/t.new.*")

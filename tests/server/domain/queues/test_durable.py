@@ -554,3 +554,53 @@ def test_one_that_was_removed_stays_removed() -> None:
     assert broker.destinations == {}
     assert store.lanes() == []
     assert store.records() == {}
+
+
+@pytest.mark.parametrize("order", [("/topic/a.*", "/topic/a.x"), ("/topic/a.x", "/topic/a.*")])
+def test_each_durable_subscription_has_its_own_lifetime_of_messages(order: tuple[str, str]) -> None:
+    """A message is one object for all of them."""
+    broker = MemoryBroker(
+        BrokerConfig(
+            destinations=(
+                DestinationConfig(name="/topic/a.*", message_ttl_s=1.0),
+                DestinationConfig(name="/topic/a.x", message_ttl_s=0.0),
+            )
+        )
+    )
+    for topic in order:
+        client = broker.client(**{"client-id": topic})
+        client.subscribe(topic, id="s", **{"activemq.subscriptionName": "mine"})
+        client.close()
+    live = broker.client()
+    live.subscribe("/topic/a.x")
+    live.stop_reading()
+    broker.client().publish("/topic/a.x", b"x")
+    broker.clock.advance(1.0)
+    live.start_reading()
+    assert live.bodies() == [b"x"]
+    found = {}
+    for topic in order:
+        client = broker.client(**{"client-id": topic})
+        client.subscribe(topic, id="s", **{"activemq.subscriptionName": "mine"})
+        found[topic] = client.bodies()
+    assert found == {"/topic/a.*": [], "/topic/a.x": [b"x"]}
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "n" * 300 + "*"])
+def test_a_durable_subscription_with_a_long_name_has_dead_letters(name: str) -> None:
+    """Each character of the client-id takes six in the name of its dead letters."""
+    broker = MemoryBroker()
+    client = broker.client(**{"client-id": "\u00e9" * 300})
+    client.subscribe(TOPIC, id="s", ack="client-individual", **{"activemq.subscriptionName": name})
+    producer = broker.client()
+    producer.publish(TOPIC, b"x")
+    client.send("NACK", id=take_one(client).headers["ack"], requeue="false")
+    assert client.take("MESSAGE") == []
+    [letters] = [each for each in broker.broker.hosts[""].destinations if each.startswith("/dlq/")]
+    assert len(letters) > broker.broker.config.max_destination_bytes
+    operator = broker.client()
+    operator.subscribe(letters)
+    assert operator.bodies() == [b"x"]
+    # Names that clients make up are as long as before.
+    producer.subscribe("/dlq/" + "x" * 1_024)
+    assert refusal(producer) == "bad-destination"

@@ -515,3 +515,16 @@ def test_octets_of_a_transaction_are_bounded(size: int, code: str | None) -> Non
     client.publish(QUEUE, b"x" * 10, transaction="t")
     client.publish(QUEUE, b"x" * size, transaction="t")
     assert refusal(client) == code
+
+
+def test_a_delay_that_passes_before_commit_is_none_any_more() -> None:
+    """The limit of delayed messages does not concern it."""
+    broker = MemoryBroker(BrokerConfig(max_delayed=0))
+    reader, client = broker.client(), broker.client()
+    reader.subscribe("/queue/a")
+    client.send("BEGIN", transaction="t")
+    client.publish("/queue/a", b"x", transaction="t", delay="1000")
+    broker.clock.advance(1.0)
+    client.send("COMMIT", transaction="t", receipt="r")
+    assert client.take("RECEIPT")
+    assert reader.bodies() == [b"x"]

@@ -21,6 +21,7 @@ from stompkit.server.admin.views import lease_shape
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.fanout import Fanout
+from stompkit.server.domain.hosts.choices import Choice
 from stompkit.server.domain.hosts.virtual_host import VirtualHost
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import DEAD_LETTERS, Kind
@@ -69,22 +70,11 @@ def purge(context: Context, body: parameters.Named, operator: Operator) -> Defer
     """Drop all messages that nobody has and whose time has come."""
     queue = context.queue(body.host, body.name)
 
-    def purge_overdue(swept: int) -> Deferred[results.Purged]:
-        overdue = 0
+    def answer(outcome: Outcome) -> results.Purged:
+        operator_events.messages_purged(**_named(queue), count=outcome.done, peer=operator.peer)
+        return results.Purged(purged=outcome.done)
 
-        def change() -> None:
-            nonlocal overdue
-            overdue = queue.purge_overdue()
-
-        def answer() -> results.Purged:
-            count = swept + overdue
-            operator_events.messages_purged(**_named(queue), count=count, peer=operator.peer)
-            return results.Purged(purged=count)
-
-        return context.stored(change, answer, _REPEATED)
-
-    swept = context.sweep(queue, Selection(), drop, lambda outcome: outcome.done)
-    return swept.addCallback(purge_overdue)
+    return context.sweep(queue, Selection(), drop, answer)
 
 
 def delete_messages(
@@ -174,17 +164,29 @@ def publish(
             refuse(409, "temporary", "a temporary destination belongs to its connection")
         now = broker.scheduler.time_of_day()
         message = Message.from_send(frame, body.destination, broker.new_message(), _VERSION, now)
-
-        def answer() -> results.Published:
-            operator_events.message_published(
-                host=host.name, destination=body.destination, peer=operator.peer
-            )
-            return results.Published(id=message.id)
-
-        return context.stored(lambda: host.send(message), answer)
     except RefusedError as refused:
-        broker.flush()
         raise AdminError(409, refused.code, refused.message) from None
+
+    def answer() -> results.Published:
+        operator_events.message_published(
+            host=host.name, destination=body.destination, peer=operator.peer
+        )
+        return results.Published(id=message.id)
+
+    def send(choice: Choice | None) -> Deferred[results.Published]:
+        try:
+            return context.stored(lambda: host.send(message, None, choice), answer)
+        except RefusedError as refused:
+            broker.flush()
+            raise AdminError(409, refused.code, refused.message) from None
+
+    choice = host.choice(message) if host.durables else None
+    if choice is None:
+        return send(None)
+    # All copies are stored together, once the selectors of durable subscriptions are evaluated.
+    chosen: Deferred[None] = Deferred()
+    host.choice_work.begin([choice], None, chosen.callback)
+    return chosen.addCallback(lambda _: send(choice))
 
 
 def _frame_of(body: parameters.Publish, limits: Limits) -> Frame:

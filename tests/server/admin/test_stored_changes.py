@@ -13,6 +13,7 @@ from stompkit.server.domain.errors import RefusedError
 from stompkit.testing.memory import MemoryBroker, MemoryTransport
 from tests.server.admin.in_memory import admin_connection
 from tests.server.brokers import publish_all
+from tests.server.busy import LONG, BusyClock, iterations
 from tests.server.failing import KINDS, FailingStore, HeldRunner, everything, failing_store
 
 QUEUE, TOPIC, DURABLE = "/queue/a", "/topic/news", "/durable/office/news"
@@ -59,9 +60,9 @@ def content(store: FailingStore) -> object:
     return lanes, dict(store.records())
 
 
-def begun(broker: MemoryBroker, path: str) -> MemoryTransport:
+def begun(broker: MemoryBroker, path: str, **more: object) -> MemoryTransport:
     """Send the request of an operation."""
-    fields = dict(OPERATIONS[path])
+    fields = OPERATIONS[path] | more
     if "ids" in fields:
         found = broker.destinations[QUEUE].sub_queues[0].ready  # type: ignore[attr-defined]
         fields["ids"] = [each.message.id for each in found]
@@ -75,6 +76,27 @@ def begun(broker: MemoryBroker, path: str) -> MemoryTransport:
 def test_all_operations_are_covered() -> None:
     paths = {path.removeprefix("/api/v1/") for path, found in ROUTES.items() if "POST" in found}
     assert paths == OPERATIONS.keys() | OTHERS
+
+
+def test_durable_subscriptions_have_what_is_published_before_the_answer() -> None:
+    """The selectors of many need more than one turn of the reactor."""
+    store, clock, many = FailingStore(), BusyClock(), 30
+    broker = MemoryBroker(clock=clock, store=store)
+    for number in range(many):
+        client = broker.client()
+        client.subscribe(TOPIC, id=f"d{number}", durable="true", selector=LONG)
+        client.close()
+    clock.is_busy = True
+    transport = begun(broker, "publish", destination=TOPIC, headers=[["n", "1050"]])
+    answers: list[bytes] = []
+
+    def is_answered() -> bool:
+        answers.append(transport.take())
+        return bool(answers[-1])
+
+    assert iterations(clock, is_answered) > 1
+    assert b" 200 " in answers[-1]
+    assert sum(lane.messages for lane in store.lanes()) == many
 
 
 @pytest.mark.parametrize("fails_after", [None, 0, 1, 2])

@@ -54,12 +54,12 @@ class Choice:
 
 
 class _Work:
-    """Messages of one client for which selectors are to be evaluated."""
+    """Messages of one sender for which selectors are to be evaluated."""
 
     __slots__ = ("changes", "choices", "done", "left", "maker", "unasked")
 
     def __init__(
-        self, choices: Sequence[Choice], maker: ConnectionBase, done: Callable[[None], None]
+        self, choices: Sequence[Choice], maker: ConnectionBase | None, done: Callable[[None], None]
     ) -> None:
         """Start with the first message."""
         self.choices = choices
@@ -86,11 +86,11 @@ class ChoiceWork:
         self._is_busy = False
 
     def begin(
-        self, choices: Sequence[Choice], maker: ConnectionBase, done: Callable[[None], None]
+        self, choices: Sequence[Choice], maker: ConnectionBase | None, done: Callable[[None], None]
     ) -> None:
         """Evaluate all selectors; ``done`` is called when every message has all results.
 
-        It is not called if the client ends meanwhile.
+        It is not called if the client, if there is one, ends meanwhile.
         """
         self._works.append(_Work(choices, maker, done))
         if not self._is_busy:
@@ -105,7 +105,7 @@ class ChoiceWork:
                 time.wait(self._go_on)
                 return
             work = self._works.popleft()
-            if work.maker.is_closing:
+            if work.maker is not None and work.maker.is_closing:
                 continue
             if self._has_more(work):
                 self._works.append(work)

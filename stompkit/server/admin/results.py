@@ -256,7 +256,7 @@ class MessageShape(Struct, kw_only=True):
     expires: str | None
     due: str | None
     received: str | None
-    state: Literal["ready", "in-flight", "delayed"]
+    state: Literal["ready", "in-flight", "delayed", "expired"]
 
 
 class MessageList(Struct, kw_only=True):

@@ -198,7 +198,7 @@ class VirtualHost(Routing):
         no room.
         """
         message, home = entry.message, entry.home
-        expires = sent_expiry(message, home.policy)
+        expires = sent_expiry(message)
         now, times = self.scheduler.wall, entry.deliveries
         letter = dead_letter(message, home.name, reason, times, now, expires, more or {})
         if letter.destination not in self.destinations:
@@ -220,7 +220,6 @@ class VirtualHost(Routing):
         if not self._keeps_dead_letters(home):
             self._discard(entry)
             return True
-        is_expired = reason == "expired"
 
         def apply() -> None:
             self.dead_letter(entry, reason)
@@ -228,18 +227,13 @@ class VirtualHost(Routing):
             self._discard(entry)
 
         try:
-            if is_expired:
-                apply()
-            else:
-                self.together(apply)
+            self.together(apply)
         except RefusedError:
             # A full dead-letter queue must not fail the client that sent NACK, and the message must
             # not be lost.
             return False
-        if not is_expired:
-            # If the store cannot record the dead letter, the message stays in its queue. An expired
-            # one would be retried at once, and so returns with a restart.
-            self.scheduler.commit_queue.take([entry])
+        # If the store cannot record the dead letter, the message stays in its queue.
+        self.scheduler.commit_queue.take([entry])
         return True
 
     @staticmethod

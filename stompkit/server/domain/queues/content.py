@@ -100,7 +100,7 @@ class QueueContent(QueueBase):
         self._read_policy()
         if not self._is_trimmed:
             self._drop_no_more()
-        self._expiry.retry_overdue()
+        self._expiry.room_made()
         self._made_room()
         # Messages beyond lowered limits are dropped, or nothing more is waited for.
         self.host.scheduler.touch(self)
@@ -170,7 +170,12 @@ class QueueContent(QueueBase):
     @property
     def unsettled(self) -> int:
         """Number of messages that are unacknowledged or on their way into the store."""
-        return max(0, self.messages - self.ready - self.delayed)
+        return max(0, self.messages - self.ready - self.delayed - len(self.overdue))
+
+    @property
+    def overdue(self) -> list[MessageReference]:
+        """Expired messages for which the dead letters had no room, at the front of the queue."""
+        return self._expiry.overdue
 
     @property
     def is_held_back(self) -> bool:
@@ -205,7 +210,7 @@ class QueueContent(QueueBase):
         This includes messages that are only in the store, and those on their way there, which can
         be dropped once they are stored.
         """
-        delays, overdue = self._delays, self._expiry.overdue
+        delays, overdue = self._delays, self.overdue
         kept = self.messages - self.ready - (self.incoming - delays.incoming) - len(overdue)
         octets = self.octets - (self.incoming_octets - delays.incoming_octets)
         octets -= sum(sub_queue.waiting_octets for sub_queue in self.sub_queues)
@@ -267,7 +272,10 @@ class QueueContent(QueueBase):
         self.octets -= entry.message.size
         sub_queue = entry.sub_queue
         if sub_queue is not None and sub_queue.number:
-            self.host.scheduler.commit_queue.record(Remove(sub_queue.number, entry.place))
+            commit_queue = self.host.scheduler.commit_queue
+            # Messages behind the window are read once more.
+            remove = commit_queue.hide if entry.place > sub_queue.seen else commit_queue.record
+            remove(Remove(sub_queue.number, entry.place))
         self._made_room()
 
     def _made_room(self) -> None:
@@ -276,7 +284,7 @@ class QueueContent(QueueBase):
 
     def retry_overdue(self) -> None:
         """Retry dead-lettering expired messages for which there was no room."""
-        self._expiry.retry_overdue()
+        self._expiry.room_made()
 
     def let_in(self) -> None:
         """Resume senders that wait for room, in order, until there is none again."""
@@ -301,13 +309,6 @@ class QueueContent(QueueBase):
         """Resume deliveries."""
         self.is_paused = False
         self.host.scheduler.touch(self)
-
-    def purge_overdue(self) -> int:
-        """Drop expired messages that wait for room in the dead letters; return their number."""
-        overdue = self._expiry.take_overdue()
-        for entry in overdue:
-            self.withdraw(entry)
-        return len(overdue)
 
     def drop_lanes(self) -> None:
         """Delete the queue's lanes from the store; it is empty, or removed with its messages."""

@@ -28,7 +28,6 @@ from typing import Final, NamedTuple
 
 from stompkit.server.domain.messages import CLAIM, RECORD, Message
 from stompkit.server.domain.names import DEAD_LETTERS, Kind, dead_letters_of
-from stompkit.server.settings.broker import Policy
 
 __all__ = ["DeadLetter", "dead_letter", "moved_message", "read_dead_letter", "sent_expiry"]
 
@@ -57,13 +56,14 @@ class DeadLetter(NamedTuple):
     first: Message
 
 
-def sent_expiry(message: Message, policy: Policy) -> float:
-    """Return the expiry that a message was sent with, or 0 if only its queue limits its lifetime.
+def sent_expiry(message: Message) -> float:
+    """Return the expiry that a message was sent with, or 0 if a destination limits its lifetime.
 
-    Such a message gets a full lifetime again when it is put back.
+    Such a message gets a full lifetime again when it is put back. The limit may be that of a topic
+    or a fan-out destination, or one that the settings no longer have: only headers tell.
     """
     is_sent = not message.headers.keys().isdisjoint(("expires", "expiration"))
-    return message.expires if is_sent or not policy.message_ttl_s else 0.0
+    return message.expires if is_sent else 0.0
 
 
 def dead_letter(

@@ -34,6 +34,7 @@ _IN_MEMORY: Final[SubQueue[MessageReference]] = SubQueue(DELAYED)
 class Delays:
     """Puts messages into their queue when they are due, in the order of their due times.
 
+    A message that expires before enters its queue then, which drops it or makes it a dead letter.
     Delayed messages of a persistent queue are in a separate lane of the store; only their due times
     and places are in memory. Each leaves the lane in the write batch that puts it into its queue,
     and keeps waiting if that fails. Removal takes no longer than insertion.
@@ -127,7 +128,7 @@ class Delays:
         while stored := store.read(sub_queue.number, after, _PAGE_MESSAGES, _PAGE_OCTETS):
             for each in stored:
                 after = each.place
-                self._add(each.due_ms / 1000, each.place, None)
+                self._add(_leaves_at(each.due_ms / 1000, each.expires_ms / 1000), each.place, None)
         self._arm()
 
     def put(self, message: Message) -> None:
@@ -135,7 +136,7 @@ class Delays:
         queue = self._queue
         if not queue.is_persistent:
             self._last += 1
-            self._add(message.due, self._last, message)
+            self._add(_leaves_at(message.due, message.expires), self._last, message)
             self._arm()
             return
         sub_queue = self._sub_queue
@@ -223,7 +224,8 @@ class Delays:
     def kept(self, entry: MessageReference) -> None:
         """Start waiting with a message that is stored, or whose write batch is."""
         message = entry.message
-        self._add(message.due, entry.place, None if self._queue.is_persistent else message)
+        leaves_at = _leaves_at(message.due, message.expires)
+        self._add(leaves_at, entry.place, None if self._queue.is_persistent else message)
         self._arm()
 
     def put_off(self, entry: MessageReference, error: StoreError | None) -> bool:
@@ -320,3 +322,8 @@ class Delays:
             self.moving[what.message] = (due, place)
             queue.keep(what.sub_queue, what)
         commit_queue.cut()
+
+
+def _leaves_at(due: float, expires: float) -> float:
+    """Return when a delayed message moves on: when it is due, or at its expiry if that is first."""
+    return min(due, expires) if expires else due

@@ -52,6 +52,8 @@ class Expiry:
         #: Expired messages for which the dead letters had no room.
         self.overdue: list[MessageReference] = []
         self._alarm: Alarm | None = None
+        #: True if the dead letters had no room for messages that are only in the store.
+        self._awaits_room = False
         #: Sub-queues being read.
         self._scans: set[SubQueue[MessageReference]] = set()
 
@@ -145,6 +147,12 @@ class Expiry:
         if self._queue.blocked:
             self._wake_at(expires)
 
+    def put_off_stored(self, sub_queue: SubQueue[MessageReference], expires: float) -> None:
+        """Record the expiry time of a message that the store could not remove."""
+        now = self._queue.host.scheduler.now
+        sub_queue.scan_at = max(sub_queue.scan_at, now + _FAILED_REST_S)
+        self.expect_stored(sub_queue, expires)
+
     def look_in_store(self) -> bool:
         """Drop expired messages that are only in the store, for a sender that waits for room.
 
@@ -181,10 +189,14 @@ class Expiry:
             nonlocal earliest, after
             for each in stored:
                 after = each.place
-                if 0 < each.expires_ms <= broker.scheduler.wall * 1000:
-                    self._expire_stored(sub_queue, each)
-                elif each.expires_ms:
-                    earliest = min(earliest, each.expires_ms / 1000)
+                if not 0 < each.expires_ms <= broker.scheduler.wall * 1000:
+                    if each.expires_ms:
+                        earliest = min(earliest, each.expires_ms / 1000)
+                elif not self._expire_stored(sub_queue, each):
+                    # There is no room for the others, either.
+                    earliest = 0.0
+                    end(_RETRY_S)
+                    return
             if stored:
                 read()
             else:
@@ -206,16 +218,29 @@ class Expiry:
 
         read()
 
-    def _expire_stored(self, sub_queue: SubQueue[MessageReference], stored: StoredMessage) -> None:
+    def _expire_stored(self, sub_queue: SubQueue[MessageReference], stored: StoredMessage) -> bool:
+        """Apply the expiry policy to a message behind the window; return False if it stays there.
+
+        It is not overdue then: it would be loaded once more.
+        """
+        if not self._remove(self._read(sub_queue, stored)):
+            self._awaits_room = True
+            self._queue.host.await_dead_letters(self._queue)
+            return False
         sub_queue.take_stored(1, stored.size)
-        self.expire_read(sub_queue, stored)
+        return True
 
     def expire_read(self, sub_queue: SubQueue[MessageReference], stored: StoredMessage) -> None:
-        """Apply the expiry policy to an expired message read from the store."""
+        """Apply the expiry policy to an expired message read into the window."""
+        self.expire(self._read(sub_queue, stored))
+
+    def _read(
+        self, sub_queue: SubQueue[MessageReference], stored: StoredMessage
+    ) -> MessageReference:
         entry = MessageReference(Message.from_store(stored), self._queue, stored.place)
         entry.deliveries = stored.deliveries
         entry.sub_queue = sub_queue
-        self.expire(entry)
+        return entry
 
     # Handling of expired messages.
 
@@ -224,19 +249,36 @@ class Expiry:
         return self.overdue.pop(0) if self.overdue else None
 
     def expire(self, entry: MessageReference) -> None:
-        """Apply the expiry policy to an expired message."""
+        """Apply the expiry policy to an expired message in memory."""
+        if not self._remove(entry):
+            self.put_off(entry)
+            self._queue.host.await_dead_letters(self._queue)
+
+    def put_off(self, entry: MessageReference) -> None:
+        """Keep an expired message for later; no consumer receives it any more."""
+        self.overdue.append(entry)
+        self._wake_at(self._queue.host.scheduler.wall + _RETRY_S)
+
+    def _remove(self, entry: MessageReference) -> bool:
+        """Drop or dead-letter an expired message; return False if there is no room for that."""
         queue = self._queue
         if queue.policy.expired == "discard":
-            queue.expired += 1
             queue.lost += 1
             queue.settled(entry)
-        elif queue.host.move_to_dead_letters(entry, "expired"):
-            queue.expired += 1
-        else:
-            # No consumer receives it any more.
-            self.overdue.append(entry)
-            queue.host.await_dead_letters(queue)
-            self._wake_at(queue.host.scheduler.wall + _RETRY_S)
+        elif not queue.host.move_to_dead_letters(entry, "expired"):
+            return False
+        queue.expired += 1
+        return True
+
+    def room_made(self) -> None:
+        """Retry messages for which the dead letters had no room, in memory and in the store."""
+        self.retry_overdue()
+        if self._awaits_room:
+            self._awaits_room = False
+            for sub_queue in self._queue.sub_queues:
+                sub_queue.scan_at = 0.0
+            if self._queue.blocked:
+                self.look_in_store()
 
     def retry_overdue(self) -> None:
         """Retry messages for which the dead letters had no room."""

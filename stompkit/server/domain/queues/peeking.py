@@ -21,7 +21,8 @@ __all__ = ["Page", "Seen", "State", "peek"]
 #: therefore be shorter than requested without being the last one.
 _PAGE_OCTETS: Final = 16 * 1024 * 1024
 
-State = Literal["ready", "in-flight", "delayed"]
+#: Expired messages wait for room among the dead letters.
+State = Literal["ready", "in-flight", "delayed", "expired"]
 
 
 class Seen(NamedTuple):
@@ -111,9 +112,14 @@ class _Look:
             Seen(sub_queue.index, each.place, each.message, each.deliveries, "ready")
             for each in entries
         ]
+        others: tuple[tuple[State, list[MessageReference]], ...] = (
+            ("in-flight", self._in_flight),
+            ("expired", self._queue.overdue),
+        )
         seen += [
-            Seen(sub_queue.index, each.place, each.message, each.deliveries, "in-flight")
-            for each in self._in_flight
+            Seen(sub_queue.index, each.place, each.message, each.deliveries, state)
+            for state, entries in others
+            for each in entries
             if each.sub_queue is sub_queue and each.place > after
         ]
         return sorted(seen, key=lambda each: each.place)

@@ -1,7 +1,8 @@
 """Operator actions on the messages of a queue: drop them, or move them elsewhere.
 
 A sweep processes the messages that exist when it starts and that no consumer holds, in order. Those
-in memory come first, then those that are only in the store. Each step takes one cycle, so that
+in memory come first, then those that are only in the store; expired ones that wait for room among
+the dead letters come last. Each step takes one cycle, so that
 clients are served in between. The operations of a step form one write batch: if the broker dies
 between two steps, no message is lost or duplicated.
 """
@@ -133,8 +134,11 @@ class Sweep:
         self._broker.scheduler.later(0.0, self._step)
 
     def _step(self) -> None:
-        if self._is_over or not self._sub_queues or self._is_satisfied:
+        if self._is_over or self._is_satisfied:
             self._finish()
+            return
+        if not self._sub_queues:
+            self._take_overdue()
             return
         sub_queue, end = self._sub_queues[0]
         commit_queue = self._broker.scheduler.commit_queue
@@ -205,6 +209,23 @@ class Sweep:
 
         after = max(self._cursor, sub_queue.seen)
         commit_queue.read(sub_queue.number, after, _STEP_MESSAGES, _STEP_OCTETS, did, self._fail)
+
+    def _take_overdue(self) -> None:
+        overdue = self._queue.overdue
+        some = overdue[self._cursor : self._cursor + _STEP_MESSAGES]
+        if not some:
+            self._finish()
+            return
+        self._begin_step()
+        taken: list[MessageReference] = []
+        left: list[MessageReference] = []
+        for entry in some:
+            (taken if self._deal_with(entry.message) else left).append(entry)
+        overdue[self._cursor : self._cursor + len(some)] = left
+        self._cursor += len(left)
+        for entry in taken:
+            self._queue.withdraw(entry)
+        self._commit(taken)
 
     def _entries(
         self, sub_queue: SubQueue[MessageReference], stored: Sequence[StoredMessage], end: int

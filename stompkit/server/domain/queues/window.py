@@ -132,9 +132,13 @@ class WindowedQueue(QueueContent):
         self.octets += entry.message.size
         sub_queue = entry.sub_queue
         if sub_queue is not None and sub_queue.number and entry.place > sub_queue.seen:
-            # An operator has removed it from the store, ahead of messages that are still only
-            # there.
+            # It was removed from the store, by an operator or since it had expired, ahead of
+            # messages that are still only there.
             sub_queue.leave_stored(entry.message.size)
+            if entry.message.expires:
+                self._expiry.put_off_stored(sub_queue, entry.message.expires)
+        elif entry.message.is_expired(self.host.scheduler.wall):
+            self._expiry.put_off(entry)
         else:
             self.returned([entry])
         self.host.scheduler.touch(self)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from stompkit.frames import Frame
-from stompkit.server import DestinationConfig
+from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server.domain.deliveries import MessageReference
+from stompkit.server.domain.names import dead_letters_of
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.upkeep import Outcome, Selection, Sweep, put_back
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
 from tests.server.many_queues import numbered
@@ -340,3 +343,33 @@ def test_full_dead_letters_cost_no_more_than_a_look_now_and_then(
     assert tried == 0
     broker.clock.advance(60.0)
     assert tried <= 2 * 49
+
+
+@pytest.mark.parametrize("limit", ["fan-out", "topic", "removed"])
+def test_what_expired_by_the_settings_of_others_can_be_put_back(limit: str) -> None:
+    """Only an expiry that its sender has set keeps a message from being put back."""
+    lived = DestinationConfig(name="/queue/a", message_ttl_s=1.0)
+    if limit == "fan-out":
+        lived = DestinationConfig(name="/fanout/a", children=("/queue/a",), message_ttl_s=1.0)
+    elif limit == "topic":
+        lived = DestinationConfig(name="/topic/a", message_ttl_s=1.0)
+    broker = MemoryBroker(BrokerConfig(expired="dead-letter", destinations=(lived,)))
+    source = "/queue/a"
+    if limit == "topic":
+        client = broker.client(**{"client-id": "c"})
+        client.subscribe("/topic/a", id="s", **{"activemq.subscriptionName": "s"})
+        client.close()
+        source = "/durable/c/s"
+    broker.client().publish(lived.name, b"x")
+    broker.clock.advance(1.0)
+    broker.clock.advance(0.0)
+    host = broker.broker.hosts[""]
+    letters = host.destinations[dead_letters_of(source)]
+    assert isinstance(letters, Queue)
+    if limit == "removed":
+        broker.broker.reload(broker.broker.config.changed(destinations=()))
+    outcomes: list[Outcome] = []
+    Sweep(letters, Selection(), put_back(host), outcomes.append).start()
+    while not outcomes:
+        broker.clock.advance(0.01)
+    assert outcomes == [Outcome(done=1)]

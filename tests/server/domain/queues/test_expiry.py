@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import pytest
 
 from stompkit.server import BrokerConfig, DestinationConfig
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.interfaces import Put
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
+from tests.server.failing import KINDS, failing_store
 from tests.server.many_queues import numbered
 
 QUEUE = "/queue/a"
@@ -289,3 +295,123 @@ def bodies(broker: MemoryBroker) -> list[bytes]:
     client.subscribe(QUEUE)
     broker.clock.advance(0.0)
     return client.bodies()
+
+
+# Where the dead letter cannot be kept.
+
+#: Longer than the time after which expired messages are tried again.
+AGAIN_S = 31.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("storage", ["persistent", "memory"])
+def test_no_message_is_lost_that_expires_while_the_store_fails(
+    kind: str, storage: Literal["persistent", "memory"], tmp_path: Path
+) -> None:
+    """Removing the lanes of an empty queue may succeed where storing a dead letter does not."""
+    store = failing_store(kind, tmp_path)
+    queue = DestinationConfig(name=QUEUE, storage=storage)
+    config = BrokerConfig(expired="dead-letter", destinations=(queue,))
+    broker = MemoryBroker(config, store=store)
+    broker.client().publish(QUEUE, b"x", expiration="1000")
+    store.fails = lambda operations: any(isinstance(each, Put) for each in operations)
+    for _ in range(5):
+        broker.clock.advance(1.0)
+    client = broker.client()
+    client.subscribe(QUEUE)
+    assert client.bodies() == []
+    store.fails = lambda _: False
+    broker.clock.advance(AGAIN_S)
+    assert stored(broker, "/dlq/a") == [b"x"]
+    assert stored(broker, QUEUE) == []
+    broker.broker.close()
+    broker = MemoryBroker(config, store=store, clock=broker.clock)
+    assert stored(broker, "/dlq/a") == [b"x"]
+    broker.broker.close()
+
+
+@pytest.mark.parametrize("expired", ["discard", "dead-letter"])
+@pytest.mark.parametrize("most", [1, 2, 3, 100])
+def test_what_expires_behind_the_window_leaves_once(
+    expired: Literal["discard", "dead-letter"], most: int
+) -> None:
+    """Dead letters have room for *most* messages, and get it back afterwards."""
+    config = BrokerConfig(
+        max_queue_messages=4,
+        window_messages=1,
+        when_full="block",
+        expired=expired,
+        destinations=(DestinationConfig(name="/dlq/a", max_queue_messages=most),),
+    )
+    broker = MemoryBroker(config, store=MemoryStore())
+    consumer, producer, waiting = broker.client(), broker.client(), broker.client()
+    producer.publish(QUEUE, b"1")
+    publish_all(producer, QUEUE, numbered(2, 4), expiration="1000")
+    waiting.publish(QUEUE, b"5", receipt="r")
+    broker.clock.advance(1.0)
+    consumer.subscribe(QUEUE, ack="client-individual")
+    letters = broker.client()
+    letters.subscribe("/dlq/a", ack="client-individual", prefetch="1")
+    died = []
+    for _ in range(10):
+        for letter in letters.take("MESSAGE"):
+            died.append(letter.body)
+            letters.send("ACK", id=letter.headers["ack"])
+        broker.clock.advance(AGAIN_S)
+    assert sorted(died) == (numbered(2, 4) if expired == "dead-letter" else [])
+    assert waiting.take("RECEIPT")
+    got = consumer.take("MESSAGE")
+    assert [each.body for each in got] == [b"1", b"5"]
+    for each in got:
+        consumer.send("ACK", id=each.headers["ack"])
+    found = broker.broker.hosts[""].destinations.values()
+    assert all(each.messages == 0 for each in found if isinstance(each, Queue))
+
+
+@both_kinds
+def test_a_message_that_expires_during_its_delay_frees_its_room_at_once(
+    broker_with: MakeBroker, destination: str
+) -> None:
+    broker = broker_with(max_queue_messages=2, max_delayed=2)
+    producer, reader = broker.client(), broker.client()
+    reader.subscribe(destination)
+    publish_all(producer, destination, numbered(1, 2), delay="3600000", expiration="1000")
+    broker.clock.advance(1.0)
+    broker.clock.advance(0.0)
+    publish_all(producer, destination, numbered(3, 4), delay="2000")
+    assert refusal(producer) is None
+    broker.clock.advance(2.0)
+    assert reader.bodies() == numbered(3, 4)
+
+
+def test_a_message_that_expires_during_its_delay_becomes_a_dead_letter_then() -> None:
+    store = MemoryStore()
+    broker = MemoryBroker(BrokerConfig(expired="dead-letter"), store=store)
+    producer = broker.client()
+    producer.publish(QUEUE, b"x", delay="3600000", expiration="1000")
+    producer.publish(QUEUE, b"y", delay="3600000", expiration="5000")
+    broker.clock.advance(1.0)
+    broker.clock.advance(0.0)
+    assert stored(broker, "/dlq/a") == [b"x"]
+    broker.broker.close()
+    broker = MemoryBroker(broker.broker.config, store=store, clock=broker.clock)
+    broker.clock.advance(4.0)
+    broker.clock.advance(0.0)
+    assert stored(broker, "/dlq/a") == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("when_full", ["block", "drop-oldest"])
+def test_a_full_queue_gets_room_when_delayed_messages_expire(
+    broker_with: MakeBroker, when_full: str
+) -> None:
+    broker = broker_with(max_queue_messages=1, when_full=when_full)
+    broker.client().publish(QUEUE, b"1", delay="3600000", expiration="1000")
+    producer = broker.client()
+    if when_full == "block":
+        producer.publish(QUEUE, b"2", receipt="r")
+        assert not producer.take("RECEIPT")
+    broker.clock.advance(1.0)
+    broker.clock.advance(0.0)
+    if when_full == "drop-oldest":
+        producer.publish(QUEUE, b"2", receipt="r")
+    assert producer.take("RECEIPT")

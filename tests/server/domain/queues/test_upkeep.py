@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stompkit.server import BrokerConfig
+from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server.domain.queues.peeking import Page, Seen, peek
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.upkeep import (
@@ -436,3 +436,75 @@ def test_dropped_messages_are_not_settled(broker_with: MakeBroker) -> None:
     publish_all(broker.client(), QUEUE, numbered(3))
     sweep(broker, drop)
     assert broker.broker.hosts[""].past.settled == 0
+
+
+# Expired messages that wait for room among the dead letters.
+
+
+def overdue(*, is_stored: bool) -> MemoryBroker:
+    """Return a broker with three such messages, and a ready one."""
+    letters = DestinationConfig(name="/dlq/a", max_queue_messages=1)
+    config = BrokerConfig(expired="dead-letter", destinations=(letters,))
+    broker = MemoryBroker(config, store=MemoryStore() if is_stored else None)
+    producer = broker.client()
+    producer.publish("/dlq/a", b"full")
+    publish_all(producer, QUEUE, numbered(3), expiration="1000")
+    producer.publish(QUEUE, b"ready")
+    broker.clock.advance(1.0)
+    broker.clock.advance(0.0)
+    return broker
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_expired_messages_without_room_are_seen(*, is_stored: bool) -> None:
+    broker = overdue(is_stored=is_stored)
+    queue = queue_of(broker)
+    assert (queue.messages, queue.ready, queue.unsettled) == (4, 1, 0)
+    pages: list[Page] = []
+    peek(queue, (-1, 0), 100, pages.append, lambda _: None)
+    [page] = pages
+    seen = [(each.message.body, each.state) for each in page]
+    assert seen == [*((body, "expired") for body in numbered(3)), (b"ready", "ready")]
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_expired_messages_without_room_can_be_moved(*, is_stored: bool) -> None:
+    broker = overdue(is_stored=is_stored)
+    queue, target = queue_of(broker), queue_of(broker, OTHER)
+    assert sweep(broker, move_to(target), Selection(limit=2)) == Outcome(done=2)
+    assert sweep(broker, move_to(target)) == Outcome(done=2)
+    assert queue.messages == 0
+    # They keep their expiry, and become dead letters of their new queue.
+    assert target.messages == 1
+    assert len(stored(broker, "/dlq/b")) == 3
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_expired_messages_without_room_can_be_dropped_by_id(*, is_stored: bool) -> None:
+    broker = overdue(is_stored=is_stored)
+    queue = queue_of(broker)
+    ids = frozenset(each.message.id for each in queue.overdue[1:])
+    assert sweep(broker, drop, Selection(ids)) == Outcome(done=2)
+    assert [each.message.body for each in queue.overdue] == [b"0"]
+    assert queue.messages == 2
+    assert sweep(broker, drop) == Outcome(done=2)
+    assert queue.messages == 0
+
+
+def test_expired_messages_return_if_their_move_fails() -> None:
+    letters = DestinationConfig(name="/dlq/a", max_queue_messages=1)
+    config = BrokerConfig(expired="dead-letter", destinations=(letters,))
+    store = FailingStore()
+    broker = MemoryBroker(config, store=store)
+    producer = broker.client()
+    producer.publish("/dlq/a", b"full")
+    publish_all(producer, QUEUE, numbered(3), expiration="1000")
+    broker.clock.advance(1.0)
+    store.fails = lambda operations: any(isinstance(each, Put) for each in operations)
+    outcome = sweep(broker, move_to(queue_of(broker, OTHER)))
+    assert outcome.done == 0
+    assert outcome.failure is not None
+    queue = queue_of(broker)
+    assert sorted(each.message.body for each in queue.overdue) == numbered(3)
+    store.fails = lambda _: False
+    assert sweep(broker, drop) == Outcome(done=3)

@@ -184,6 +184,57 @@ def test_files_with_secrets_that_everybody_can_read_are_warnings(folder: Path) -
     assert checked(folder, text) == ["OK"]
 
 
+OPEN = (
+    "warning: [[{0}]] #1 endpoint: tcp:0 is open to everybody who can reach this machine, since no"
+    " login is checked. Add [auth] with checkers, or anonymous = true if that is meant"
+)
+NOBODY = (
+    "warning: [[rights]] #1: it allows nobody anything, since no login is checked and no client has"
+    " a name. Add [auth] with checkers"
+)
+RIGHT = '[[rights]]\ndestination = ">"\nallow = ["read"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ('[[listen]]\nendpoint = "tcp:0"', OPEN.format("listen")),
+        (f'{ANY_PORT}[[websocket]]\nendpoint = "tcp:0"', OPEN.format("websocket")),
+        (
+            f'{ANY_PORT}[store]\nsync = "never"',
+            "warning: [store]: there is neither path nor url, so messages are in memory only and a"
+            " restart loses them. Add path, or remove [store]",
+        ),
+        (f'{ANY_PORT}{RIGHT}users = ["bob"]', NOBODY),
+        (f'{ANY_PORT}{RIGHT}groups = ["shops"]', NOBODY),
+        (
+            f'{ANY_PORT}[auth]\ncheckers = ["stompkit:users"]\n{RIGHT}groups = ["stafs", "night"]\n'
+            '[auth.groups]\nnight = ["eve"]',
+            'warning: [[rights]] #1 groups: nobody is in the group "stafs"; did you mean staff?',
+        ),
+    ],
+)
+def test_what_is_probably_not_meant_is_a_warning(text: str, warning: str, folder: Path) -> None:
+    (folder / "users").write_text(f"ann:{hash_passcode('sesame', Cost(1, 1, 1))}:staff\n")
+    (folder / "users").chmod(0o600)
+    assert checked(folder, text) == [warning, "OK"]
+    assert checked(folder, text, "--strict", status=1) == [warning]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[listen]]\nendpoint = "tcp:0"\n[auth]\nanonymous = true',
+        f'{ANY_PORT}[store]\nkind = "none"',
+        f"{ANY_PORT}{RIGHT}",
+        f'{ANY_PORT}[auth]\ncertificate_users = true\n{RIGHT}users = ["bob"]',
+        f'{ANY_PORT}[auth.http]\nurl = "http://127.0.0.1:1/"\n{RIGHT}groups = ["shops"]',
+    ],
+)
+def test_what_may_be_meant_is_no_warning(text: str, folder: Path) -> None:
+    assert checked(folder, text) == ["OK"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can check as another user")
 def test_root_checks_as_the_user_of_the_broker(folder: Path) -> None:
     (folder / "data").mkdir()

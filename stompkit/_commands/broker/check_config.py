@@ -22,8 +22,9 @@ exclude each other. Then the command tries what the start would do, and changes 
 the ports, writes into the directories, connects to the database, and looks for the packages. Start
 it as the user of the broker, or as root with --user.
 
-A port or a data directory in use is a warning, since the running broker may use it. Another warning
-is a file with passwords, tokens or keys that every user of the machine can read.
+A port or a data directory in use is a warning, since the running broker may use it. Other warnings
+are files with passwords, tokens or keys that every user of the machine can read, endpoints that are
+open to other machines without a login, a [store] without path and url, and rights of nobody.
 
   stompkit check-config /etc/stompkit.toml && systemctl reload stompkit
   sudo stompkit check-config --user stompkit --strict /etc/stompkit.toml

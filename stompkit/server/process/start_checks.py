@@ -19,6 +19,7 @@ from stompkit._common.files import is_locked, reason_of
 from stompkit.server.interfaces import StoreError
 from stompkit.server.listen.endpoints import PROXIED, arguments_of
 from stompkit.server.process.lock import DirectoryLock
+from stompkit.server.process.start_warnings import start_warnings
 from stompkit.server.settings.process import Settings
 from stompkit.server.stores.sql import is_postgresql
 
@@ -56,6 +57,7 @@ def check_start(settings: Settings, file: Path) -> StartReport:
     _check_packages(settings, report)
     for place, path in _secret_files(settings, file):
         _check_access(place, path, report)
+    report.warnings.extend(start_warnings(settings))
     return report
 
 

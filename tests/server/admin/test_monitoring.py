@@ -91,3 +91,9 @@ def test_the_dashboard_asks_for_what_there_is(ask: Asker) -> None:
 
 def _expressions(panels: list[dict[str, Any]]) -> Iterator[str]:
     return (target["expr"] for panel in panels for target in panel["targets"])
+
+
+def test_the_unit_leaves_the_broker_what_the_metrics_of_its_process_need() -> None:
+    # prometheus_client reads the time of the boot there, and reports nothing without it.
+    unit = (ROOT / "packaging" / "systemd" / "stompkit.service").read_text(encoding="utf-8")
+    assert not re.search(r"^ProcSubset=(?!all)", unit, re.MULTILINE)

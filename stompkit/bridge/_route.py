@@ -65,6 +65,8 @@ class Route:
         self._memory = Memory(_REMEMBERED)
         self._buffer: Buffer | None = None
         self._session: Session | None = None
+        #: True if the destination made the last session fail.
+        self._is_destination_at_fault = False
         self._is_ending = False
         self._pause: tuple[IDelayedCall, Deferred[None]] | None = None
         self._over: Deferred[None] | None = None  # while it runs
@@ -133,10 +135,12 @@ class Route:
             self._now,
             self._buffer,
             self._in_thread,
+            needs_destination=self._is_destination_at_fault,
         )
         try:
             await session.run()
         finally:
+            self._is_destination_at_fault = session.is_destination_at_fault
             await session.close()
             self._session = None
 

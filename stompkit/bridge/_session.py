@@ -59,14 +59,23 @@ class Session:
         now: Callable[[], float],
         buffer: Buffer | None,
         in_thread: InThread,
+        *,
+        needs_destination: bool,
     ) -> None:
-        """Make the clients; :meth:`run` connects them."""
+        """Make the clients; :meth:`run` connects them.
+
+        With *needs_destination* the route runs only when the destination is connected, too.
+        """
         self._leg = leg
         self._durable_name = durable_name
         self._status = status
         self._memory = memory
         self._clock = clock
         self._now = now
+        self._needs_destination = needs_destination
+        self._is_receiving = False
+        #: True if the destination has made the session fail, for example by refusing the login.
+        self.is_destination_at_fault = False
         self._end: Deferred[None] = Deferred()
         self._idle: Deferred[None] | None = None
         self._is_finishing = False
@@ -95,8 +104,8 @@ class Session:
 
         Raises :class:`RouteStoppedError`, and any other error that has made a client give up.
         """
-        for client in (self._source, self._to):
-            client.when_closed().addErrback(self._failed)
+        self._source.when_closed().addErrback(self._failed)
+        self._to.when_closed().addErrback(self._destination_failed)
         self._go(self._receive())
         if self._store is not None:
             self._go(self._empty(self._store))
@@ -158,6 +167,10 @@ class Session:
             return
         self._finish(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
+    def _destination_failed(self, failure: Failure) -> None:
+        self.is_destination_at_fault = True
+        self._failed(failure)
+
     def _finish(self, error: Exception | None) -> None:
         if self._end.called:
             return
@@ -184,6 +197,7 @@ class Session:
         if self._store is None:
             # Without a buffer, messages cannot be processed before the destination is connected.
             await self._connect_to()
+            self._needs_destination = False
         await self._source.connect()
         self._dialect = dialect = dialect_of(leg.source.dialect, self._source.connected_headers)
         self._check(dialect)
@@ -199,8 +213,13 @@ class Session:
             )
         for destination in leg.destinations:
             await self._subscribe(destination, ack)
-        self._status.state = "running"
-        self._status.problem = ""
+        self._is_receiving = True
+        self._note_running()
+
+    def _note_running(self) -> None:
+        if self._is_receiving and not self._needs_destination:
+            self._status.state = "running"
+            self._status.problem = ""
 
     async def _subscribe(self, destination: str, ack: AckMode) -> None:
         leg = self._leg
@@ -296,11 +315,17 @@ class Session:
     # To the destination.
 
     async def _connect_to(self) -> None:
-        await self._to.connect()
+        try:
+            await self._to.connect()
+        except Exception:
+            self.is_destination_at_fault = True
+            raise
         self._to_dialect = dialect_of(self._leg.to.dialect, self._to.connected_headers)
 
     async def _empty(self, store: Store) -> None:
         await self._connect_to()
+        self._needs_destination = False
+        self._note_running()
         await store.empty()
 
     async def _forward_kept(self, record: Record) -> None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.defer import maybeDeferred
 
 from stompkit._commands.bridge.command import main
-from stompkit.bridge import HOPS, ID, BridgeError, load, parse
+from stompkit.bridge import HOPS, ID, Bridge, BridgeError, load, parse
 from stompkit.bridge._dialects import DIALECTS, dialect_of
 from stompkit.bridge._errors import MessageDroppedError, MessageRefusedError
 from stompkit.bridge._headers import for_sink, forwarded, hops_of, identity
 from stompkit.bridge._memory import Memory
 from stompkit.bridge._names import canonical, named, spelled, template_mistake
 from stompkit.bridge._sender import Sender
+from stompkit.bridge._settings import Site
 from stompkit.client import Client
+from stompkit.server.interfaces import Credentials, User
+from stompkit.testing.memory import MemoryBroker
 from stompkit.testing.memory._network import outcome_of
 from tests.client.network import Network, ScriptedEndpoint, failed, result, waits
 
@@ -97,6 +103,50 @@ def test_what_is_dropped_is_not_sent_again() -> None:
     net.advance(60)
     assert broker.peer.take("SEND") == []
     assert sender.count == 0
+
+
+# States.
+
+
+def test_a_route_waits_until_the_destination_accepts_the_login(tmp_path: Path) -> None:
+    net = Network()
+    accepts = False
+
+    class Sometimes:
+        """An authenticator."""
+
+        def authenticate(self, _: Credentials, answer: Callable[[User | None], None]) -> None:
+            """Accept or refuse."""
+            answer(User("bridge") if accepts else None)
+
+    there = MemoryBroker(clock=net.clock, authenticator=Sometimes())
+    endpoints = {"a": net.broker(), "b": net.broker(there)}
+
+    def make(site: Site, **settings: Any) -> Client:
+        return Client([endpoints[site.name]], reactor=net.clock, **settings)
+
+    bridge = Bridge(
+        parse({"sites": SITES, "routes": [{**ROUTE, "buffer": str(tmp_path / "buffer")}]}),
+        make_client=make,
+        clock=net.clock,
+        run_in_thread=maybeDeferred,
+    )
+
+    def states(count: int) -> list[str]:
+        found = []
+        for _ in range(count):
+            net.advance(0.25)
+            found.append(bridge.status().routes[0].state)
+        return found
+
+    bridge.start()
+    assert set(states(100)[1:]) == {"waiting"}
+    assert "login" in bridge.status().routes[0].problem
+    accepts = True
+    assert states(100)[-1] == "running"
+    assert not bridge.status().routes[0].problem
+    bridge.stop()
+    net.advance(1)
 
 
 # Headers.

@@ -302,6 +302,14 @@ def test_a_destination_may_be_away(tmp_path: Path, buffered: bool) -> None:  # n
     check(found, 0)
 
 
+def test_a_destination_that_cannot_be_reached_is_reported(tmp_path: Path) -> None:
+    with free_ports() as [port], launch(LaunchConfig()) as a:
+        there = f"stomp://127.0.0.1:{port}"
+        with bridge(tmp_path, table({"a": url(a), "b": there}, MOVE)) as made:
+            made.wait(lambda: f"no connection to 127.0.0.1:{port}: " in made.log)
+            assert made.end() == 0
+
+
 def test_what_the_destination_refuses_stops_the_route(tmp_path: Path) -> None:
     route = MOVE + '\ndestination = "/nowhere/{name}"'
     with launch(LaunchConfig()) as a, launch(LaunchConfig()) as b:

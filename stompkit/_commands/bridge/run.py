@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
-from twisted.logger import LogEvent, STDLibLogObserver, globalLogBeginner
+from twisted.logger import LogEvent, LogLevel, STDLibLogObserver, globalLogBeginner
 
 from stompkit._commands.bridge.metrics import BridgeMetrics
 from stompkit._commands.bridge.status import lock_of, write
@@ -28,6 +28,8 @@ _log: Final = logging.getLogger(__name__)
 #: Interval of status checks in seconds.
 _LOOK_S: Final = 1.0
 _USAGE: Final = 2
+#: Logger of the clients' attempts to connect; it warns at most once a minute.
+_CONNECTOR: Final = "stompkit.client._connector"
 
 
 def run(settings: BridgeSettings, *, quiet: bool, verbose: bool) -> int:
@@ -51,11 +53,16 @@ def run(settings: BridgeSettings, *, quiet: bool, verbose: bool) -> int:
 
 
 def _observer(*, verbose: bool) -> Any:
-    """Return an observer of log events; the bridge itself reports the errors of its clients."""
+    """Return an observer of log events; the bridge itself reports the errors of its clients.
+
+    It does not report brokers that cannot be reached, since its clients try again by themselves.
+    """
     log = cast("Any", STDLibLogObserver("stompkit.bridge"))
 
     def observe(event: LogEvent) -> None:
-        if verbose or not str(event.get("log_namespace")).startswith("stompkit.client."):
+        namespace = str(event.get("log_namespace"))
+        is_unreachable = namespace == _CONNECTOR and event.get("log_level") is LogLevel.warn
+        if verbose or is_unreachable or not namespace.startswith("stompkit.client."):
             log(event)
 
     return observe

@@ -199,6 +199,12 @@ def _test(options: argparse.Namespace, selection: Selection) -> Exit:
 
 def _selected(selection: Selection, everything: list[Case]) -> list[Case]:
     for pattern in selection.unknown(everything):
+        option, blank, given = pattern.partition(" ")
+        if blank and option.startswith("-"):
+            raise known.UsageError(
+                f"{pattern!r} is one argument: give {option} and its value as two, or as"
+                f" {option}={given.strip()}"
+            )
         meant = closest(pattern, _names(everything))
         advice = f"did you mean {meant}?" if meant else "--list prints all cases"
         raise known.UsageError(f"there is no case {pattern!r}; {advice}")

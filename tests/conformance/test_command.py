@@ -131,6 +131,10 @@ def test_mistakes_that_only_the_cases_show(suite: Suite) -> None:
     """The first check needs no target: its absence is not noticed."""
     for arguments, message in (
         (["1.2/connect", "1.2/connekt"], "there is no case '1.2/connekt'"),
+        (
+            [QUICK, "--jobs 2"],
+            "'--jobs 2' is one argument: give --jobs and its value as two, or as",
+        ),
         ([QUICK, "--exclude", "1.2/conect"], "there is no case '1.2/conect'"),
         (["--list", QUICK, "--exclude", QUICK], "no case is selected; --list shows what there is"),
     ):

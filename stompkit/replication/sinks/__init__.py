@@ -41,7 +41,8 @@ class Sink(Protocol):
         also idempotent: a written row exists afterwards, independently of the previous state, and a
         deleted one does not. Raises :class:`ApplyError` if a retry is useless, and
         :class:`SinkMisconfiguredError` if nothing can be applied at all. Any other exception may be
-        retried. After an exception nothing is applied.
+        retried. After an exception nothing is applied, or only the first changesets with their
+        numbers.
         """
 
     def skip(self, changeset: Changeset) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from stompkit._common.moved import renamed
@@ -20,6 +21,7 @@ from stompkit.replication.sinks import ApplyError, Refuse, Refused
 from stompkit.replication.sinks.sql._evolution import TableEvolution
 from stompkit.replication.sinks.sql._orphans import OrphanQueue
 from stompkit.replication.sinks.sql._progress import Progress
+from stompkit.replication.sinks.sql._reshaping import runs_of
 from stompkit.replication.sinks.sql._row_by_row import RowByRow
 from stompkit.replication.sql.batches import apply_batch
 from stompkit.replication.sql.catalog import Catalog, TablesClashError
@@ -129,7 +131,9 @@ class SqlSink:
         self._rows = RowByRow(
             self._database, self._catalog, self._statements, keys, self._make_planner
         )
-        self._orphans = OrphanQueue(self._database, self._catalog, self._rows)
+        self._orphans = OrphanQueue(
+            self._database, self._catalog, self._rows, self._tables.adapt_waiting
+        )
         self._progress = Progress(self._database, self._catalog, offsets_table)
         self._is_open = False
 
@@ -142,8 +146,14 @@ class SqlSink:
         """Apply changesets, and store their numbers, in one transaction.
 
         Only missing columns and tables are created before, because MySQL cannot do that in a
-        transaction.
+        transaction. A changeset that renames columns, or gives them other types, begins another
+        transaction: the rows before it need the earlier columns.
         """
+        for run in runs_of(changesets):
+            self._apply_run(run)
+
+    def _apply_run(self, changesets: Sequence[Changeset]) -> None:
+        """Apply changesets in one transaction, or, if rows are refused, in several."""
         if self._orphans.was_used and len(changesets) > 1:
             for changeset in changesets:
                 self.apply([changeset])
@@ -207,7 +217,8 @@ class SqlSink:
                 return
             self._progress.adopt_owners(connection, {changeset.origin: last})
             self._database.defer(connection, at_once=True)
-            rows = [change for change in changeset.changes if change.action != "schema"]
+            current = self._tables.adapted_one(changeset)
+            rows = [change for change in current.changeset.changes if change.action != "schema"]
             if changeset.source.is_snapshot:
                 refused += self._rows.apply_each(connection, changeset, rows)
                 if can_wait:
@@ -218,6 +229,7 @@ class SqlSink:
                 refused += self._orphans.retry(connection, changeset)
                 refused += self._rows.apply_each(connection, changeset, rows)
             if refused:
+                refused = [replace(each, change=current.original(each.change)) for each in refused]
                 refuse(refused)
             left_out = {id(each.change) for each in refused}
             applied = [each for each in changeset.changes if id(each) not in left_out]
@@ -290,11 +302,13 @@ class SqlSink:
         """Return the batches to apply, after creating missing tables and columns."""
         self._tables.prepare(changesets)
         with suppress(ApplyError):
-            return self._make_planner(most_rows=most_rows).plan(changesets)
+            adapted = self._tables.adapted(changesets)
+            return self._make_planner(most_rows=most_rows).plan(adapted)
         # The tables may have been altered since they were read.
         self._catalog.forget()
         self._tables.look(changesets)
-        return self._make_planner(most_rows=most_rows).plan(changesets)
+        adapted = self._tables.adapted(changesets)
+        return self._make_planner(most_rows=most_rows).plan(adapted)
 
     def _write(
         self,

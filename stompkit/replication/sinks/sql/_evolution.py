@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.sinks import Refused, sifted
+from stompkit.replication.sinks.sql._reshaping import Adapted, adapted, reshapes_of
 from stompkit.replication.sql.catalog import Catalog, TablesClashError
 from stompkit.replication.sql.database import Database, RejectedRowError, StaleRowError
 from stompkit.replication.sql.planner import problem_with
@@ -67,6 +68,32 @@ class TableEvolution:
                 # A clash is reported with the change that it prevents.
                 with suppress(TablesClashError):
                     self._catalog.find(connection, schema, table)
+
+    def adapted(self, changesets: Iterable[Changeset]) -> list[Changeset]:
+        """Return changesets whose rows have the columns of the prepared tables."""
+        return [self.adapted_one(changeset).changeset for changeset in changesets]
+
+    def adapted_one(self, changeset: Changeset) -> Adapted:
+        """Return a changeset whose rows have the columns of the prepared tables."""
+        return adapted(changeset, self._known, replaces=self._replaces)
+
+    def adapt_waiting(self, changeset: Changeset, waiting: RowChange) -> RowChange:
+        """Return a row from before a changeset with the columns afterwards."""
+        source = waiting.schema, waiting.table
+        reshape = reshapes_of(changeset, replaces=self._replaces).get(source)
+        table = self._known(*source)
+        return waiting if reshape is None or table is None else reshape.adapt(waiting, table)
+
+    @property
+    def _replaces(self) -> bool:
+        """True if columns are recreated when their type changes."""
+        return self._evolves and self._creates
+
+    def _known(self, schema: str, table: str) -> TargetTable | None:
+        """Return a loaded table; None if it is missing or ambiguous."""
+        with suppress(TablesClashError):
+            return self._catalog.known(schema, table)
+        return None
 
     def _evolve(self, changeset: Changeset, change: RowChange) -> None:
         """Create missing tables and columns of the source, in a separate transaction."""

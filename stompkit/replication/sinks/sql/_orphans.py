@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from sqlalchemy import Connection
 
-from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyError, Refused
+from stompkit.replication.sinks.sql._reshaping import is_reshaping
 from stompkit.replication.sinks.sql._row_by_row import RefusedOrphan, RowByRow
 from stompkit.replication.sinks.sql._waiting import WaitingRows, encode_one
 from stompkit.replication.sql.catalog import Catalog
@@ -17,14 +19,18 @@ from stompkit.replication.sql.database import (
     SinkDeniedError,
 )
 
-__all__ = ["OrphanQueue"]
+__all__ = ["Adapt", "OrphanQueue"]
+
+#: Function that returns a row from before a changeset, with the columns after it.
+Adapt = Callable[[Changeset, RowChange], RowChange]
 
 
 class OrphanQueue:
     """Stores orphaned rows of snapshots, and retries them with later changesets."""
 
-    def __init__(self, database: Database, catalog: Catalog, rows: RowByRow) -> None:
-        """Apply rows by *rows*."""
+    def __init__(self, database: Database, catalog: Catalog, rows: RowByRow, adapt: Adapt) -> None:
+        """Apply rows by *rows*, with the columns that *adapt* gives them."""
+        self._adapt = adapt
         self._database = database
         self._catalog = catalog
         self._rows = rows
@@ -80,6 +86,7 @@ class OrphanQueue:
         origin = changeset.origin
         if not self._counts.get(origin):
             return []
+        self._follow(connection, changeset)
         self._rest -= len(changeset.changes)
         if changeset.source.is_snapshot and self._rest > 0:
             return []
@@ -113,3 +120,14 @@ class OrphanQueue:
             left = []
         self._counts[origin] = self._rest = len(left)
         return refused
+
+    def _follow(self, connection: Connection, changeset: Changeset) -> None:
+        """Give the waiting rows the columns that their tables have from a changeset on."""
+        if not is_reshaping(changeset):
+            return
+        for sequence, number, one in self._table.load(connection, changeset.origin):
+            change = one.changes[0]
+            self._catalog.find(connection, change.schema, change.table)
+            adapted = self._adapt(changeset, change)
+            place = changeset.origin, sequence, number
+            self._table.replace(connection, place, encode_one(one, adapted))

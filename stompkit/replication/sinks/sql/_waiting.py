@@ -19,6 +19,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    update,
 )
 from sqlalchemy.dialects.mysql import LONGTEXT
 
@@ -78,6 +79,20 @@ class WaitingRows:
             .order_by(column.sequence, column.number)
         )
         return [(int(row[0]), int(row[1]), decode(row[2].encode())) for row in found]
+
+    def replace(self, connection: Connection, place: tuple[str, int, int], text: bytes) -> None:
+        """Store another text for a waiting change: its origin, sequence, number, and the text."""
+        column = self._table.c
+        origin, sequence, number = place
+        connection.execute(
+            update(self._table)
+            .where(
+                column.origin == storable(origin),
+                column.sequence == sequence,
+                column.number == number,
+            )
+            .values(changeset=text.decode())
+        )
 
     def remove(
         self, connection: Connection, origin: str, places: Iterable[tuple[int, int]]

@@ -198,6 +198,11 @@ def _test(options: argparse.Namespace, selection: Selection) -> Exit:
 
 
 def _selected(selection: Selection, everything: list[Case]) -> list[Case]:
+    if selection.folder is not None and not everything:
+        raise known.UsageError(
+            f"--cases: there is no case in {selection.folder}: a case is a function with @case or"
+            " @trial in a file test_*.py"
+        )
     for pattern in selection.unknown(everything):
         option, blank, given = pattern.partition(" ")
         if blank and option.startswith("-"):

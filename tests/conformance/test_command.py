@@ -136,6 +136,7 @@ def test_mistakes_that_only_the_cases_show(suite: Suite) -> None:
             "'--jobs 2' is one argument: give --jobs and its value as two, or as",
         ),
         ([QUICK, "--exclude", "1.2/conect"], "there is no case '1.2/conect'"),
+        (["--cases", "."], "--cases: there is no case in "),
         (["--list", QUICK, "--exclude", QUICK], "no case is selected; --list shows what there is"),
     ):
         done = suite("--mq", "localhost:1", *arguments)

@@ -38,6 +38,7 @@ from stompkit.conformance.run.runner import Exit, HarnessError, Selection, all_c
 from stompkit.conformance.run.signals import interruptible
 from stompkit.conformance.target import UnreachableError, probe_within
 from stompkit.testing import BrokerError, LaunchConfig, Tunnel, launch
+from stompkit.testing.launching.failures import message_for_command
 
 __all__ = ["main", "parser"]
 
@@ -274,7 +275,9 @@ def _main_of(words: list[str]) -> Exit:
             merge(words[1:])
             return Exit.OK
         return _ask(words)
-    except (UnreachableError, BrokerError) as error:
+    except BrokerError as error:
+        return _stop(Exit.UNREACHABLE, message_for_command(error))
+    except UnreachableError as error:
         return _stop(Exit.UNREACHABLE, str(error))
     except known.UsageError as error:
         return _stop(Exit.USAGE, str(error))

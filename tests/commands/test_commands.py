@@ -510,6 +510,19 @@ def test_run_tells_of_a_quirk_that_there_is_not(
     assert "Error: --quirk: 'nonsense' is neither a broker nor a rule" in text
 
 
+def test_run_keeps_the_log_of_a_broker_that_did_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    broker = f"command:{sys.executable} -c 'print(\"no licence\")' {{port}}"
+    text = run_process("run", "--broker", broker, "--", "true", status=125)
+    assert "| no licence" in text
+    assert "LaunchConfig" not in text
+    [log] = tmp_path.iterdir()
+    assert f"  log:     {log}\n" in text
+    assert log.read_text() == "no licence\n"
+
+
 def test_run_takes_any_broker_by_its_command() -> None:
     endpoint = "tcp:{port}:interface={host}"
     broker = f"command:{sys.executable} -m twisted stompkit --endpoint {endpoint}"

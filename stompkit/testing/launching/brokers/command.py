@@ -70,7 +70,7 @@ class Command:
         }
         program, *arguments = (self._filled(word, settings) for word in self._words)
         # A name without a slash is searched on PATH, as by a shell.
-        found = shutil.which(self._directory / program if "/" in program else program)
+        found = shutil.which(str(self._directory / program) if "/" in program else program)
         if found is None:
             raise BrokerError(
                 f"there is no program {program!r} on PATH: correct the command in --mq-broker or"

@@ -358,10 +358,10 @@ class Session:
         leg = self._leg
         told = f"{leg.to.name} did not get {headers.get(ID, 'a message')} for {to}: {reason}"
         if not leg.refused:
-            kept = leg.source.name if self._store is None else f"{leg.source.name} or the buffer"
+            keeper = leg.source.name if self._store is None else f"{leg.source.name} or the buffer"
             raise RouteStoppedError(
-                f"{told}. The message is still in {kept}. To go on without it, remove it there, or"
-                " name a destination for such messages (refused); then start the bridge again"
+                f"{told}. The message is still in {keeper}. To go on without it, remove it there,"
+                " or name a destination for such messages (refused); then start the bridge again"
             )
         hops = hops_of(headers)[:-1]
         more = {_REASON: reason[:500], _DESTINATION: to} | ({HOPS: ",".join(hops)} if hops else {})

@@ -133,7 +133,7 @@ def test_a_route_waits_until_the_destination_accepts_the_login(tmp_path: Path) -
     )
 
     def states(count: int) -> list[str]:
-        found = []
+        found: list[str] = []
         for _ in range(count):
             net.advance(0.25)
             found.append(bridge.status().routes[0].state)

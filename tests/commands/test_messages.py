@@ -160,6 +160,18 @@ def test_what_is_looked_at_stays(commands: Commands, queue: str) -> None:
     assert commands.take(queue, 3) == [b"1", b"2", b"3"]
 
 
+def test_messages_beyond_what_a_broker_shows_are_reported(commands: Commands, queue: str) -> None:
+    commands.run("send", queue, "--lines", said=b"1\n2\n3\n4\n5")
+    seen, said = commands.both("receive", queue, "--browse", "--prefetch", "3", *QUIET, status=0)
+    if commands.broker.name == "stompkit":
+        assert (seen.split(), said) == ([b"1", b"2", b"3", b"4", b"5"], "")
+    else:
+        assert seen.split() == [b"1", b"2", b"3"]
+        assert "3 messages shown; there may be more" in said
+        assert "raise --prefetch" in said
+    commands.take(queue, 5)
+
+
 def test_only_what_was_printed_is_gone(commands: Commands, queue: str) -> None:
     commands.run("send", queue, "--lines", said=b"1\n2\n3\n4\n5")
     assert commands.take(queue, 2) == [b"1", b"2"]

@@ -36,7 +36,8 @@ messages are lost.
 
 --browse uses the header browser:true, which stompkit's broker and ActiveMQ support. From other
 brokers, messages are received and returned, which marks them as redelivered. In this case
---prefetch (default: 1000) limits the number of messages shown.
+--prefetch (default: 1000) limits the number of messages shown, as it does with ActiveMQ. A warning
+on standard error says if there may be more.
 
 {broker}
 exit status: 0 success, also after an interrupt with --follow; 1 the broker refused the request or

@@ -56,6 +56,10 @@ class _Receiver:
             self._timeout_s = _QUIET_S
         self._begun = self._done = self._failed = self._running = 0
         self._last = 0.0
+        usual = _BROWSED if options.browse else _PREFETCH
+        self._prefetch: int = options.prefetch or min(usual, options.count or usual)
+        #: Browsed queues that may have more messages than were shown.
+        self._cut: set[Subscription] = set()
         is_printing = sys.stdout.isatty() and not options.command
         self._progress = Progress("received", options.count, quiet=options.quiet or is_printing)
         self._over: Deferred[None] = Deferred()
@@ -79,6 +83,12 @@ class _Receiver:
             self._progress.end()
         if session.signal is not None and not self._options.follow:
             raise InterruptedSessionError(session.signal)
+        if self._cut and self._done != self._wanted:
+            print(
+                f"stompkit receive: {amount(self._done, 'message')} shown; there may be more. The"
+                f" broker sends at most {self._prefetch:,} to a browser: raise --prefetch",
+                file=sys.stderr,
+            )
         if self._failed:
             print(
                 f"stompkit receive: {amount(self._failed, 'command')} of {self._done:,} failed",
@@ -98,20 +108,19 @@ class _Receiver:
             headers = {**durable_subscription(options.durable), **headers}
         if options.browse:
             headers["browser"] = "true"
-        usual = _BROWSED if options.browse else _PREFETCH
-        prefetch = options.prefetch or min(usual, options.count or usual)
         mode: AckMode = options.ack
         return session.client.subscribe(
             destination,
             ack=mode,
             headers=headers,
-            prefetch=prefetch if mode != "auto" else None,
+            prefetch=self._prefetch if mode != "auto" else None,
         )
 
     # Receiving.
 
     async def _take(self, subscription: Subscription) -> None:
         """Process the messages of a subscription."""
+        taken = 0
         while True:
             try:
                 first = await subscription.get()
@@ -124,12 +133,17 @@ class _Receiver:
                     return
                 if self._options.browse and each.headers.get("browser") == "end":
                     self._open -= 1
+                    self._cut.discard(subscription)
                     if not self._open:
                         self._end()
                     return
                 if self._begun == self._wanted:
                     return
                 self._begun += 1
+                taken += 1
+                if self._options.browse and taken == self._prefetch:
+                    # Some brokers send no more, since nothing is acknowledged.
+                    self._cut.add(subscription)
                 await self._deal(each)
 
     async def _deal(self, message: Message) -> None:

@@ -52,7 +52,7 @@ def resolve(text: str) -> str:
 def first_line(path: Path) -> str:
     """Return the first line of a file, without its line end. Raises SecretError."""
     try:
-        return path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+        return path.read_text(encoding="utf-8-sig").partition("\n")[0].rstrip("\r")
     except (OSError, UnicodeDecodeError) as error:
         raise SecretError(f"{path}: {reason_of(error)}") from None
 

@@ -40,7 +40,8 @@ class ConfigurationError(ValueError):
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a TOML file. Raises ConfigurationError, which names the file."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        # Editors of Windows write a byte order mark.
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except RecursionError:
         raise ConfigurationError(f"{path}: tables or arrays are nested too deeply") from None
     except UnicodeDecodeError:

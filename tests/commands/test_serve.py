@@ -105,6 +105,7 @@ def test_who_waits_for_the_data_says_so(tmp_path: Path) -> None:
         )
         assert second.stderr is not None and second.stdout is not None
         with stderr, second.stderr, second.stdout:
+            assert f"is held by process {first.pid} on" in second.stderr.readline()
             assert "not ready: it stands by" in second.stderr.readline()
             first.terminate()
             assert second.stdout.readline().startswith("STOMP:")

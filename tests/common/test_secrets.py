@@ -33,6 +33,12 @@ def test_the_first_line_of_a_file_is_read(tmp_path: Path, end: str) -> None:
     assert resolve(f"file:{path}") == "ümläut"
 
 
+def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "url"
+    path.write_text("stomp://host\n", encoding="utf-8-sig")
+    assert first_line(path) == "stomp://host"
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "url"
     with pytest.raises(SecretError, match=f"^{path}: No such file or directory$"):

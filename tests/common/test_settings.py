@@ -20,6 +20,12 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert read_toml(path) == {"a-b": 1, "c": {"d": "ümläut"}}
 
 
+def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text("a = 1\n", encoding="utf-8-sig")
+    assert read_toml(path) == {"a": 1}
+
+
 @pytest.mark.parametrize(
     ("octets", "reason"),
     [

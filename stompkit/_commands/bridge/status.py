@@ -37,8 +37,10 @@ def print_status(path: Path, *, as_json: bool) -> int:
         found = {**msgspec.to_builtins(status), "running": runs}
         print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
     else:
-        state = f"runs (process {status.pid})" if runs else "does not run"
-        print(f"{status.name} {state}, since {when(status.started_s)}")
+        if runs:
+            print(f"{status.name} runs (process {status.pid}), since {when(status.started_s)}")
+        else:
+            print(f"{status.name} does not run; its last status is of {when(status.updated_s)}")
         rows = [("route", "from", "to", "state", "forwarded", "waiting")]
         for route in status.routes:
             waiting = route.buffered or route.under_way

@@ -95,7 +95,7 @@ def _is_word(text: str, forbidden: str) -> bool:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
         path.parent.stat()  # raises OSError for a missing directory before it asks for a passcode
         return []

@@ -147,6 +147,8 @@ def _begin_log(options: Options) -> None:
     # A program that reads JSON wants all events; a person at a terminal wants the greeting.
     if wanted.file is None and wanted.format != "json" and not wanted.frames:
         predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)
+        # It names the broker for whose end this one waits.
+        predicate.setLogLevelForNamespace("stompkit.standing-by", LogLevel.info)
         observer = cast("ILogObserver", FilteringLogObserver(observer, [predicate]))
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
 

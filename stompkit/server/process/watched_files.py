@@ -37,7 +37,8 @@ class Watched(Generic[T]):
         state = self._look()
         if state != self._state:
             self._state = state
-            names = ", ".join(map(str, self._paths))
+            # The certificate and its key may be in one file.
+            names = ", ".join(dict.fromkeys(map(str, self._paths)))
             try:
                 self._value = self._read()
                 self.reloads += 1

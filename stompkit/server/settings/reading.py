@@ -23,7 +23,7 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Set
     Raises :class:`SettingsError` with all problems.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # Windows writes a byte order mark
     except OSError as error:
         raise SettingsError([f"{path}: cannot be read: {reason_of(error)}"]) from None
     except UnicodeDecodeError:

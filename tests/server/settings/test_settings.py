@@ -760,6 +760,12 @@ def test_a_file_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
     assert caught.value.problems == [f"{path}: not UTF-8. Save the file as UTF-8."]
 
 
+def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "windows.toml"
+    path.write_text("[broker]\nprefetch = 7\n", encoding="utf-8-sig")
+    assert read_settings(path).broker.prefetch == 7
+
+
 def test_mistakes_of_a_file_are_told_with_its_path(tmp_path: Path) -> None:
     path = tmp_path / "stompkit.toml"
     path.write_text("[brokr]")

@@ -36,7 +36,12 @@ from stompkit.conformance.run.options import parser
 from stompkit.conformance.run.progress import Progress
 from stompkit.conformance.run.runner import Exit, HarnessError, Selection, all_cases, exit_of, run
 from stompkit.conformance.run.signals import interruptible
-from stompkit.conformance.target import UnreachableError, probe_within
+from stompkit.conformance.target import (
+    Capabilities,
+    UnreachableError,
+    is_alive,
+    probe_within,
+)
 from stompkit.testing import BrokerError, LaunchConfig, Tunnel, launch
 from stompkit.testing.launching.failures import message_for_command
 
@@ -120,6 +125,7 @@ def _run(options: argparse.Namespace, selection: Selection, cases: int) -> Repor
             versions=list(capabilities.versions),
         )
         print("\n".join(header_lines(info, cases)), flush=True)
+        _warn_of_silent_nodes(address, capabilities)
         progress = Progress(sys.stdout, cases)
         try:
             return run(
@@ -133,6 +139,19 @@ def _run(options: argparse.Namespace, selection: Selection, cases: int) -> Repor
             )
         finally:
             progress.end()
+
+
+def _warn_of_silent_nodes(address: Address, capabilities: Capabilities) -> None:
+    """Print a warning for each further node that does not serve: it may be down, or a standby."""
+    for number in range(1, address.nodes):
+        node = address.node(number)
+        if not is_alive(node, capabilities.versions[-1]):
+            print(
+                f"stompkit.conformance: warning: node {number + 1}, {node}, does not answer"
+                " CONNECT. Start it, unless it is a standby: without it, failover cases are"
+                " UNSUPPORTED",
+                file=sys.stderr,
+            )
 
 
 def _write_files(options: argparse.Namespace, report: Report, case_ids: list[str]) -> None:

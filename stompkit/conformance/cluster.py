@@ -111,9 +111,12 @@ class Cluster:
                 if node != ended and is_alive(address.node(node), version):
                     return node
             if not is_ended:
+                others = ", ".join(
+                    str(address.node(each)) for each in range(address.nodes) if each != ended
+                )
                 raise UnsupportedError(
-                    f"no other node serves while {self.name()} does, which the suite cannot end:"
-                    " see --stop and --start"
+                    f"{others} does not answer CONNECT while {self.name()} serves, which the suite"
+                    " cannot end: see --stop and --start"
                 )
             if time.monotonic() >= until:
                 raise FailedError(f"no other node answers CONNECT in {limit_s:g} s")

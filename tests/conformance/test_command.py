@@ -159,6 +159,14 @@ def test_our_own_broker_is_started_and_stopped(suite: Suite) -> None:
     assert "stompkit/" in done.out
 
 
+def test_a_node_that_does_not_serve_is_named(suite: Suite, mq: str) -> None:
+    done = suite("--mq", f"{mq},127.0.0.1:1", "failover/nodes/served", QUICK)
+    assert done.status == 0, done.told
+    assert "warning: node 2, 127.0.0.1:1, does not answer CONNECT" in done.err
+    said = " ".join(done.out.split())
+    assert f"127.0.0.1:1 does not answer CONNECT while {mq} serves, which the suite" in said
+
+
 def test_broker_that_is_named_is_launched(suite: Suite) -> None:
     done = suite("--broker", "morbidq", "--no-receipts", "1.0/connect/always-connected")
     assert done.out.startswith("starting a morbidq broker.\nTarget  127.0.0.1:"), done.told

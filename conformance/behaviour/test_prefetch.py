@@ -1,5 +1,6 @@
 """How many messages are delivered before an ACK is waited for: the window of a subscription."""
 
+from stompkit._common.spelling import counted
 from stompkit.conformance import Peer, Target, UnsupportedError, trial
 from stompkit.conformance.requirements import statements
 from stompkit.conformance.scenarios import (
@@ -26,7 +27,9 @@ def held_back(target: Target, peer: Peer, queue: str, window: int) -> list[Frame
     require_ack_header(messages[0], target)
     messages += peer.gather_messages(window, target.quiet_s)
     if len(messages) != window:
-        raise UnsupportedError(f"a window of {window} is asked for, {len(messages)} messages come")
+        raise UnsupportedError(
+            f"with a window of {window}, the target delivers {counted(len(messages), 'message')}"
+        )
     return messages
 
 

@@ -1,5 +1,6 @@
 """The modes client and client-individual, as 1.1 and 1.2 define them; NACK."""
 
+from stompkit._common.spelling import counted
 from stompkit.conformance import Peer, Target, UnsupportedError, case
 from stompkit.conformance.scenarios import begin, left_after_reset, redelivers, refuse
 from stompkit.frames import Frame
@@ -18,7 +19,8 @@ def received(target: Target, peer: Peer, ack: str, number: int = 3) -> tuple[str
     sender.close()
     messages = [peer.expect("MESSAGE"), *peer.gather_messages(number - 1)]
     if len(messages) < number:
-        raise UnsupportedError(f"the target delivers only {len(messages)} messages unacknowledged")
+        only = counted(len(messages), "message")
+        raise UnsupportedError(f"the target delivers only {only} unacknowledged")
     return queue, messages
 
 

@@ -12,7 +12,7 @@ from io import TextIOWrapper
 from textwrap import wrap
 from typing import NoReturn
 
-from stompkit._common.spelling import closest
+from stompkit._common.spelling import closest, with_article
 from stompkit._common.style import Style
 from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case
@@ -100,7 +100,8 @@ def _target(options: argparse.Namespace) -> Iterator[tuple[Address, Control]]:
             yield address, control
         return
     name = options.broker or "stompkit"
-    print(f"{'' if options.broker else 'No --mq: '}starting a {name} broker.", flush=True)
+    reason = "" if options.broker else "No --mq: "
+    print(f"{reason}starting {with_article(name)} broker.", flush=True)
     config = LaunchConfig(
         name=name,
         login=login,

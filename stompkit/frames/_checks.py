@@ -149,7 +149,7 @@ class Checks:
         declared = (frame.get("content-length") or "")[:40]
         says = f", and its content-length is {declared!a}" if declared else ""
         return refusal(
-            f"a {frame.command} frame must not have a body{says}",
+            f"the frame {frame.command} must not have a body{says}",
             "body-not-allowed",
             receipt=frame.get("receipt"),
         )

@@ -72,7 +72,7 @@ def _check_repeated(frame: Frame) -> None:
 def _with_length(text: str, frame: Frame, declared: str | None, tolerance: Tolerance) -> str:
     size = len(frame.body)
     if size and frame.command not in _WITH_BODY and not tolerance & Tolerance.BODY:
-        raise LocalProtocolError(f"a {frame.command} frame must not have a body")
+        raise LocalProtocolError(f"the frame {frame.command} must not have a body")
     if declared is None:
         line = f"content-length:{size}"
         return f"{text}\n{line}" if text else line

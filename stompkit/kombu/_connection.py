@@ -160,7 +160,7 @@ class StompConnection:
             self.send(Frame(frame.command, {**frame.headers, "receipt": name}, frame.body))
             if not receipt.event.wait(self.address.answer_s):
                 raise NoAnswerError(
-                    f"{self._peer} has not confirmed a {frame.command} in {self.address.answer_s} s"
+                    f"{self._peer} has not confirmed {frame.command} in {self.address.answer_s} s"
                 )
         finally:
             self._receipts.pop(name, None)

@@ -183,6 +183,13 @@ def test_tables_fit() -> None:
     assert not any(line.startswith("NACK") for line in short)
 
 
+def test_one_observation_is_in_the_singular() -> None:
+    report = a_report(CLEAN)
+    report.results = [result("1.2/a/b", Verdict.OK, profile={"NACK": "dead letter"})]
+    lines = summary_lines(report, strict=False, has_profile=False, style=Style(StringIO()))
+    assert "Profile: 1 observation; --profile prints them." in lines
+
+
 def test_reasons_that_differ_by_a_generated_name_are_one() -> None:
     report = a_report(CLEAN)
     report.results = [

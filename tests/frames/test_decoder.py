@@ -453,16 +453,16 @@ def test_an_error_says_what_to_answer() -> None:
     error = refuse(
         b"SEND\nreceipt:7\n\nx\0BEGIN\nreceipt:8\n\nx\0", after=1, code="body-not-allowed"
     )
-    assert error.message == str(error) == "a BEGIN frame must not have a body"
+    assert error.message == str(error) == "the frame BEGIN must not have a body"
     assert error.reply == Frame(
         "ERROR",
         {
-            "message": "a BEGIN frame must not have a body",
+            "message": "the frame BEGIN must not have a body",
             "stompkit-code": "body-not-allowed",
             "content-type": "text/plain",
             "receipt-id": "8",
         },
-        b"a BEGIN frame must not have a body",
+        b"the frame BEGIN must not have a body",
     )
 
 

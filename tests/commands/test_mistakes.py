@@ -23,6 +23,8 @@ from stompkit._common.arguments import is_path
 from tests.ports import free_ports
 
 TRANSCRIPT: Final = Path(__file__).with_name("mistakes.txt")
+#: An endpoint that is not open to other machines, which would be a warning.
+LOCAL: Final = '[[listen]]\nendpoint = "tcp:0:interface=127.0.0.1"\n'
 #: Files in the folder of each command, by their names.
 FILES: Final = {
     "misspelt.toml": '[store]\npth = "/tmp/x"\n',
@@ -34,9 +36,11 @@ FILES: Final = {
     "syntax.toml": "[store\n",
     "rights.toml": '[[rights]]\ndestination = "/queue/x"\nallow = ["wrte"]\n',
     "type.toml": '[broker]\nprefetch = "many"\n',
-    "store.toml": '[store]\npath = "text.txt"\n[[listen]]\nendpoint = "tcp:0"\n',
-    "log.toml": '[log]\nfile = "nosuch/log"\n[[listen]]\nendpoint = "tcp:0"\n',
-    "address.toml": '[[listen]]\nendpoint = "tcp:0:interface=192.0.2.1"\n',
+    "store.toml": f'[store]\npath = "text.txt"\n{LOCAL}',
+    "log.toml": f'[log]\nfile = "nosuch/log"\n{LOCAL}',
+    "address.toml": (
+        '[[listen]]\nendpoint = "tcp:0:interface=192.0.2.1"\n[auth]\nanonymous = true\n'
+    ),
     "bridge.toml": '[[route]]\nfrm = "x"\n',
     "replicate.toml": 'frm = "x"\n',
     "pipeline.toml": 'name = "a"\n[source]\nspol = "x"\n',
@@ -51,7 +55,7 @@ FILES: Final = {
     "destination.toml": '[[destination]]\nname = "queue/a"\n',
     "variable.toml": '[store]\nurl = "env:NOT_SET"\n',
     "secret.toml": '[store]\nurl = "file:nosuch"\n',
-    "database.toml": '[store]\nurl = "nosuch://x"\n[[listen]]\nendpoint = "tcp:0"\n',
+    "database.toml": f'[store]\nurl = "nosuch://x"\n{LOCAL}',
     "token.toml": '[admin]\nendpoints = ["tcp:0:interface=127.0.0.1"]\ntoken_file = "empty"\n',
     "empty": "",
     "hosts.toml": '[broker]\nhosts = "a"\n',

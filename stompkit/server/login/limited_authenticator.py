@@ -132,7 +132,7 @@ class LimitedAuthenticator:
             self._refuse(entry, now)
 
     def _notice_reloads(self, now: float) -> None:
-        """Let passcodes be checked that may have become right, such as that of a new user."""
+        """Check passcodes again that may have become right, such as that of a new user."""
         if isinstance(self._inner, _ReloadedDecider):
             reloads = self._inner.reloads()
             if reloads != self._reloads:

@@ -14,6 +14,8 @@ from uuid import uuid4
 import pytest
 
 import stompkit
+from stompkit._commands.shared.session import reason_of
+from stompkit.client import LoginRefusedError
 from stompkit.testing import RunningBroker
 from stompkit.testing.plugin import BrokerFactory
 from tests.effort import in_matrix
@@ -319,6 +321,15 @@ def test_a_command_decides_what_is_acknowledged(ours: Commands, queue: str) -> N
     assert output.splitlines() == [b"good 43", b"bad 43"]
     assert "1 command of 2 failed" in said
     assert ours.take(queue, 1) == [b"bad"]
+
+
+@pytest.mark.parametrize(
+    ("code", "begin"),
+    [("not-authenticated", "refuses the login"), ("shutting-down", "answers with ERROR")],
+)
+def test_a_broker_that_stops_is_not_said_to_refuse_the_login(code: str, begin: str) -> None:
+    error = LoginRefusedError("no", {"stompkit-code": code}, b"")
+    assert reason_of(error).startswith(f"the broker {begin}: no ({code})")
 
 
 def test_nothing_in_time_has_a_status_of_its_own(ours: Commands, queue: str) -> None:

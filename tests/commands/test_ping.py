@@ -81,6 +81,24 @@ def test_nobody_there_is_told() -> None:
         }
 
 
+def test_a_port_that_closes_without_an_answer_may_expect_tls() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def close() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65_536):
+                    pass
+
+        thread = threading.Thread(target=close)
+        thread.start()
+        told = run("ping", f"127.0.0.1:{server.getsockname()[1]}", status=1)
+        thread.join()
+    assert "closed before an answer. Does the port expect TLS? Then write stomps://" in told
+
+
 def test_of_several_one_has_to_answer(stomp_broker: RunningBroker) -> None:
     with free_ports() as [nobody]:
         told = run("ping", f"stomp://127.0.0.1:{nobody},{target(stomp_broker)}")

@@ -186,9 +186,15 @@ def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError | TCPTimedOutError):
         return "no answer in time. Is a firewall in between?"
     if isinstance(error, ConnectionDone | ConnectionLost):
-        return "it closed the connection before CONNECTED. Is it a STOMP broker, or a proxy of one?"
+        return (
+            "it closed the connection before CONNECTED. Is it a STOMP broker, or a proxy of one?"
+            " Write stomps:// if the port expects TLS."
+        )
     return shown(str(error))
 
 
 def _does(error: BrokerError) -> str:
-    return "refuses the login" if isinstance(error, LoginRefusedError) else "answers with ERROR"
+    code = error.headers.get("stompkit-code")
+    # A client that reconnects to a broker that stops has no wrong login.
+    is_login = isinstance(error, LoginRefusedError) and code != "shutting-down"
+    return "refuses the login" if is_login else "answers with ERROR"

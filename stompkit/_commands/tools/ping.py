@@ -220,7 +220,7 @@ class _Peer:
         self._deadline = deadline
         self._frames: list[Frame] = []
         self._count = 0
-        self._has_login = False
+        self._has_answer = self._has_login = False
 
     def connect(self, headers: dict[str, str]) -> None:
         """Send CONNECT."""
@@ -262,7 +262,11 @@ class _Peer:
             self._set_timeout()
             data = self._stream.recv(65_536)
             if not data:
-                raise _UnwellError("the connection was closed before it had answered")
+                text = "the connection was closed before an answer"
+                if not (self._has_answer or isinstance(self._stream, ssl.SSLSocket)):
+                    text += ". Does the port expect TLS? Then write stomps://"
+                raise _UnwellError(text)
+            self._has_answer = True
             while frames := self.session.receive(data, time.monotonic()):
                 self._frames += frames
                 data = b""

@@ -22,6 +22,7 @@ from pymysqlreplication.event import (
 )
 
 from stompkit.replication.model.events import RowChange
+from stompkit.replication.sources.mysql._ahead import LaterStatements, combined
 from stompkit.replication.sources.mysql._binlog import events
 from stompkit.replication.sources.mysql._binlog.events import LogEvent
 from stompkit.replication.sources.mysql._binlog.payloads import HOW_TO_READ, PAYLOAD
@@ -87,6 +88,7 @@ class Grouping:
         announce: bool,
         on_problem: OnProblem,
         definitions: Definitions,
+        later: LaterStatements,
         copied: Mapping[Name, tuple[str, int]],
         can_copy: bool,
     ) -> None:
@@ -98,6 +100,7 @@ class Grouping:
         """
         self._can_copy = can_copy
         self._definitions = definitions
+        self._later = later
         self._copied = copied
         self._copies: list[Name] = []
         self._place = LogPlace(position, is_mariadb=is_mariadb)
@@ -290,13 +293,21 @@ class Grouping:
                 continue
             effect = self._definitions.recall(effect)
             outcome = self._definitions.follow(effect, can_copy=self._can_copy)
+            columns = self._catalogue.columns(schema, table)
+            later = self._later.after(place, effect.table, self._spell)
+            if outcome == "copy" and self._can_copy:
+                # The copy is of the table after the later statements, which are then skipped.
+                effect = combined(effect, later or ())
+            elif later != []:
+                columns = []
             self._changes.append(
                 self._known.changed(
-                    schema,
-                    table,
+                    effect.table,
                     event.query,
+                    columns,
                     effect,
                     is_untold=outcome == "copy" and not self._can_copy,
+                    is_new=outcome == "empty",
                 )
             )
             match outcome:

@@ -12,12 +12,14 @@ import msgspec
 from pymysqlreplication.event import FormatDescriptionEvent
 
 from stompkit.replication.model.events import RowChange
+from stompkit.replication.sources.mysql._ahead import LaterStatements
 from stompkit.replication.sources.mysql._binlog.rows import Decoding
 from stompkit.replication.sources.mysql._dsn import Dsn
 from stompkit.replication.sources.mysql._errors import OffsetLostError
 from stompkit.replication.sources.mysql._grouping import Grouping, OnProblem
 from stompkit.replication.sources.mysql._positions import Position
 from stompkit.replication.sources.mysql._reader import Stream
+from stompkit.replication.sources.mysql._server import log_end
 from stompkit.replication.sources.mysql._tables.catalogue import Catalogue
 from stompkit.replication.sources.mysql._tables.definitions import Definitions
 from stompkit.replication.sources.mysql._tables.statements import Name
@@ -67,6 +69,7 @@ class LogReading:
             announce=self.announce,
             on_problem=self.on_problem,
             definitions=definitions or Definitions(None),
+            later=LaterStatements(self._rest, self._log_end),
             # Files of another server have other numbers.
             copied=(copied or {}) if position.file else {},
             can_copy=can_copy,
@@ -83,10 +86,19 @@ class LogReading:
             heartbeat_s=self.heartbeat_s,
         )
 
+    def _rest(self, position: Position) -> Stream:
+        """Return the events from a position to the end of the log."""
+        return self.stream(position, random_server_id(), is_blocking=False)
+
+    def _log_end(self) -> tuple[str, int]:
+        with self.dsn.connect() as connection:
+            file, pos, _ = log_end(connection)
+        return file, pos
+
     def dated(self, position: Position) -> Position:
         """Return the position with the creation time of its file; raises the errors of reading."""
         by_place = msgspec.structs.replace(position, by_place=True)
-        with closing(self.stream(by_place, random_server_id(), is_blocking=False)) as stream:
+        with closing(self._rest(by_place)) as stream:
             for event in stream.events():
                 if isinstance(event, FormatDescriptionEvent):
                     return msgspec.structs.replace(position, made=event.timestamp)
@@ -100,7 +112,7 @@ class LogReading:
         prepared = Prepared({}, lambda xid, position: [])
         grouping = self.grouping(position, prepared)
         # Use a separate number: the server disconnects the older of two readers with the same one.
-        with closing(self.stream(position, random_server_id(), is_blocking=False)) as stream:
+        with closing(self._rest(position)) as stream:
             for event in stream.events():
                 if grouping.feed(event) is not None:
                     break

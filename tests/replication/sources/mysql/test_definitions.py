@@ -5,17 +5,22 @@ The table of the page on sources is this one.
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from stompkit.replication.jobs.feeder import Feeder
 from stompkit.replication.model.signals import CHANGESET
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.sources.mysql._tables.definitions import Definitions
 from stompkit.replication.sources.mysql._tables.statements import Effect, parse_statement
+from tests.effort import drawn
 from tests.replication.sources.mysql.reading import Database, Reading
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(20))"
@@ -170,6 +175,94 @@ def test_a_change_of_a_table_is_followed(database: Database, tmp_path: Path, wha
         reading.publisher().run()
     query = f"SELECT {case.columns} FROM {case.table}"
     assert sorted(copied(path, case)) == sorted(database.ask(query))
+
+
+def test_a_column_is_renamed_in_a_target_that_requires_it(
+    database: Database, tmp_path: Path
+) -> None:
+    """Earlier statements are published without the name that the column has today."""
+    path = tmp_path / "copy.sqlite"
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9) NOT NULL)")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (id INT PRIMARY KEY, a TEXT NOT NULL)")
+    reading = Reading(database, snapshot="initial")
+    with Feeder(SqlSink(f"sqlite:///{path}")):
+        reading.publisher().run()
+        database.run(
+            "ALTER TABLE t ADD c INT",
+            "ALTER TABLE t CHANGE a b VARCHAR(9) NOT NULL",
+            "ALTER TABLE t CHANGE b d VARCHAR(9) NOT NULL",
+            "INSERT INTO t VALUES (1, 'x', 5)",
+        )
+        reading.publisher().run()
+    assert copied(path, Case([], columns="*")) == [(1, "x", 5)]
+
+
+_TYPES = {
+    "VARCHAR(9)": st.sampled_from(["'abc'", "'7'", "''", "NULL"]),
+    "INT": st.sampled_from(["0", "7", "NULL"]),
+}
+
+
+@st.composite
+def _statements(draw: st.DrawFn) -> tuple[list[str], list[str]]:
+    """Return statements about one table, and its columns afterwards; ``""`` is a run of the job."""
+    columns = {"a": "VARCHAR(9)"}
+    create = "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9))"
+    statements = [create]
+    for _ in range(draw(st.integers(1, 12))):
+        name = draw(st.sampled_from(sorted(columns)))
+        free = draw(st.sampled_from("abc"))
+        kind = draw(st.sampled_from(list(_TYPES)))
+        match draw(st.sampled_from("REPLACE REPLACE REPLACE ADD CHANGE MODIFY DROP TABLE".split())):
+            case "REPLACE":
+                values = ", ".join(draw(_TYPES[kind]) for kind in columns.values())
+                statements.append(f"REPLACE INTO t VALUES ({draw(st.integers(1, 3))}, {values})")
+            case "ADD" if free not in columns:
+                default = draw(st.sampled_from(["", " DEFAULT 5"]))
+                statements.append(f"ALTER TABLE t ADD {free} {kind}{default}")
+                columns[free] = kind
+            case "CHANGE" if free not in columns:
+                statements.append(f"ALTER TABLE t CHANGE {name} {free} {columns[name]}")
+                columns = {free if each == name else each: columns[each] for each in columns}
+            case "MODIFY":
+                statements.append(f"DELETE FROM t WHERE {name} = 'abc' OR {name} = ''")
+                statements.append(f"ALTER TABLE t MODIFY {name} {kind}")
+                columns[name] = kind
+            case "DROP" if len(columns) > 1:
+                statements.append(f"ALTER TABLE t DROP {name}")
+                del columns[name]
+            case "TABLE":
+                statements += ["DROP TABLE t", create]
+                columns = {"a": "VARCHAR(9)"}
+        statements += [""] if draw(st.booleans()) else []
+    return statements, ["id", *columns]
+
+
+def test_a_job_that_is_behind_follows_any_statements(database: Database, tmp_path: Path) -> None:
+    number = itertools.count()
+
+    @settings(max_examples=drawn(15), deadline=None, derandomize=True, phases=[Phase.generate])
+    @given(_statements())
+    def check(drawn: tuple[list[str], list[str]]) -> None:
+        statements, columns = drawn
+        path = tmp_path / f"{next(number)}.sqlite"
+        database.run("DROP TABLE IF EXISTS t")
+        reading = Reading(database, snapshot="initial", announce=True)
+        failed: list[BaseException] = []
+        with Feeder(SqlSink(f"sqlite:///{path}", create=True), on_end=failed.append):
+            reading.publisher().run()
+            for statement in [*statements, ""]:
+                if statement:
+                    database.run(statement)
+                else:
+                    reading.publisher().run()
+        assert failed == []
+        query = f"SELECT {', '.join(columns)} FROM t"
+        found = copied(path, Case([], columns=", ".join(columns)))
+        assert sorted(found) == sorted(database.ask(query)), statements
+
+    check()
 
 
 def test_tables_of_a_database_that_was_dropped_are_emptied_when_they_are_made_again(

@@ -74,8 +74,8 @@ def test_rows_are_read_as_their_table_was_when_they_were_written(database: Datab
     assert found[3].before == {"id": 2, "c": 2**64 - 1}
 
 
-def test_the_columns_are_put_right_before_rows_that_have_others(database: Database) -> None:
-    """The catalogue has the current columns, but the log may be older."""
+def test_columns_that_later_statements_have_changed_come_with_the_rows(database: Database) -> None:
+    """The catalogue has the columns after the last statement."""
     reading = Reading(database)
     database.run(
         "CREATE TABLE t (id INT PRIMARY KEY)",
@@ -92,7 +92,22 @@ def test_the_columns_are_put_right_before_rows_that_have_others(database: Databa
         "write",
     ]
     told = [names(change.after) for change in changes if change.action == "schema"]
-    assert told == [["id", "a"], ["id"], ["id", "a"]]
+    assert told == [None, ["id"], ["id", "a"]]
+
+
+def test_columns_are_not_those_of_another_table_that_has_the_name_since(
+    database: Database,
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    reading = Reading(database)
+    database.run(
+        "ALTER TABLE t ADD a INT",
+        f"DROP DATABASE {database.name}",
+        f"CREATE DATABASE {database.name}",
+        f"USE {database.name}",
+        "CREATE TABLE t (other INT PRIMARY KEY)",
+    )
+    assert schemas(reading) == [("t", None), ("t", None), ("t", ["other"])]
 
 
 @pytest.mark.parametrize(

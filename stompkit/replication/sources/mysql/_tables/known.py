@@ -41,6 +41,8 @@ class KnownTables:
         self._rows_by_map: dict[bytes, TableRows] = {}
         #: Columns that were published; empty if the catalogue did not know them.
         self._published: dict[tuple[str, str], list[Described]] = {}
+        #: Tables that have replaced others, and whose columns were not published yet.
+        self._new: set[tuple[str, str]] = set()
 
     # Descriptions.
 
@@ -93,35 +95,47 @@ class KnownTables:
             self._published[rows.schema, rows.table] = published
             return None
         self._published[rows.schema, rows.table] = columns
-        return _schema_change(rows.schema, rows.table, {"columns": columns})
+        after: dict[str, Any] = {"columns": columns}
+        if (rows.schema, rows.table) in self._new:
+            self._new.remove((rows.schema, rows.table))
+            after["retyped"] = [column["name"] for column in columns]
+        return _schema_change(rows.schema, rows.table, after)
 
     # Statements.
 
     def changed(
         self,
-        schema: str,
-        table: str,
+        name: tuple[str, str],
         statement: str,
-        effect: Effect | None = None,
+        columns: list[Described],
+        effect: Effect,
         *,
         is_untold: bool = False,
+        is_new: bool = False,
     ) -> RowChange:
         """Return the change to publish for a DDL statement about this table.
 
-        ``is_untold``: the statement has changed rows that are not published again.
+        ``columns``: its columns after the statement; empty if they are unknown. They are published
+        with the next row then. ``is_untold``: the statement has changed rows that are not published
+        again. ``is_new``: the table has replaced one whose columns may have had other types.
         """
+        schema, table = name
         self._forget(schema, table)
-        columns = self._catalogue.columns(schema, table)
         self._published[schema, table] = columns
         after: dict[str, Any] = {"statement": statement}
         if columns:
             after["columns"] = columns
-        if effect is not None and effect.renamed:
+        if effect.renamed:
             after["renamed"] = dict(effect.renamed)
-        if effect is not None and effect.retyped:
+        self._new.discard(name)
+        if is_new and columns:
+            after["retyped"] = [column["name"] for column in columns]
+        elif is_new:
+            self._new.add(name)
+        elif effect.retyped:
             after["retyped"] = list(effect.retyped)
         if is_untold:
-            is_of_names = effect is not None and effect.only_names and not effect.added
+            is_of_names = effect.only_names and not effect.added
             after["untold"] = "names" if is_of_names else "values"
         return _schema_change(schema, table, after)
 

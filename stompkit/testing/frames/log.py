@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 from stompkit.frames import Frame
 from stompkit.testing.frames.events import Closed, End, Event, Octets, Opened, SeenFrame
-from stompkit.testing.frames.matching import Direction, HeaderMatch, Match
+from stompkit.testing.frames.matching import Direction, HeaderMatch, Match, match_of_call
 from stompkit.testing.frames.report import not_seen, timed_lines, unexpected
 from stompkit.testing.frames.timeouts import seconds
 from stompkit.testing.frames.words import Secrets, is_secret
@@ -198,7 +198,7 @@ class FrameLog:
             match["timeout"] = timeout
         if count < 1:
             raise ValueError(f"count is {count}: a frame that is not to come cannot be waited for")
-        wanted = _match(command, match)
+        wanted = _match(command, match, ("count", "timeout_s", "after"))
         found = 0
         number = 0 if after is None else after.number + 1
 
@@ -339,9 +339,9 @@ class FrameLog:
             self._changed.wait(remaining_s)
 
 
-def _match(command: str | None, match: dict[str, Any]) -> Match:
-    """Create a match that can be evaluated on a log."""
-    wanted = Match.of(command, **match)
+def _match(command: str | None, match: dict[str, Any], parameters: Collection[str] = ()) -> Match:
+    """Create a match that can be evaluated on a log, from a call with these other parameters."""
+    wanted = match_of_call(command, match, parameters)
     for name, value in wanted.headers.items():
         if is_secret(name) and isinstance(value, str):
             raise ValueError(f"the log does not know any {name}; only whether there is one")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, Self, get_args
+from difflib import get_close_matches
+from typing import Any, Final, Literal, Self, get_args
 
 from stompkit.frames import COMMANDS, Frame
 from stompkit.testing.frames.words import is_secret, shown_text
 
-__all__ = ["BodyMatch", "Direction", "HeaderMatch", "Match"]
+__all__ = ["BodyMatch", "Direction", "HeaderMatch", "Match", "match_of_call"]
 
 #: Direction as the broker sees it: from a client to the broker, or from the broker to a client.
 Direction = Literal["received", "sent"]
@@ -20,6 +21,11 @@ HeaderMatch = str | re.Pattern[str] | None
 BodyMatch = bytes | str | re.Pattern[bytes] | re.Pattern[str] | None
 
 _DIRECTIONS: Final = get_args(Direction)
+#: The parameters of ``Match.of``.
+_PARAMETERS: Final = ("headers", "body", "connection", "direction")
+#: Similarity from which a keyword is a misspelt parameter: ``tims``, but not the header priority,
+#: which resembles probability.
+_LEAST_SIMILARITY: Final = 0.75
 
 
 @dataclass(frozen=True)
@@ -172,3 +178,23 @@ def _as_wanted(frame: Frame, wanted: BodyMatch) -> str:
     if isinstance(pattern, str):
         return shown_text(frame.body.decode("utf-8", "backslashreplace"))
     return shown_text(frame.body)
+
+
+def match_of_call(
+    command: str | None, keywords: Mapping[str, Any], parameters: Collection[str] = ()
+) -> Match:
+    """Return ``Match.of`` the keywords of a call that also has other parameters.
+
+    A keyword that is no parameter is a header. If its value cannot be one, the error suggests the
+    parameter that it resembles.
+    """
+    try:
+        return Match.of(command, **keywords)
+    except TypeError as error:
+        known = (*_PARAMETERS, *parameters)
+        for name, value in keywords.items():
+            if name not in _PARAMETERS and not isinstance(value, str | re.Pattern | None):
+                meant = get_close_matches(name, known, 1, _LEAST_SIMILARITY)
+                if meant:
+                    raise TypeError(f"{error}; did you mean {meant[0]}?") from None
+        raise

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from stompkit.frames import COMMANDS, VERSIONS, Frame, Role, encode
 from stompkit.testing.frames.events import End
-from stompkit.testing.frames.matching import Direction, Match
+from stompkit.testing.frames.matching import Direction, Match, match_of_call
 from stompkit.testing.proxy.checks import check_number, check_whole
 
 __all__ = [
@@ -238,7 +238,7 @@ def rule_of_frames(
 ) -> Rule:
     """Return a rule about frames; with *octets* and no condition, about all bytes."""
     names = {name: value for name, value in where.items() if name not in _CONDITIONS}
-    match = Match.of(command, **names)
+    match = match_of_call(command, names, _CONDITIONS)
     is_any = where.keys() <= {"connection", "direction"} and command is None
     return Rule(
         kind=kind,

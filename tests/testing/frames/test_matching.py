@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from stompkit.frames import Frame
-from stompkit.testing.frames.matching import Match
+from stompkit.testing.frames.matching import Match, match_of_call
 from stompkit.testing.strategies import frames
 
 MESSAGE = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7"}, "grün".encode())
@@ -155,6 +155,19 @@ def test_long_values_are_told_in_short() -> None:
 def test_what_could_never_match_is_refused(arguments: dict[str, Any], problem: str) -> None:
     with pytest.raises((ValueError, TypeError), match=re.escape(problem)):
         Match(**arguments)
+
+
+def test_a_keyword_like_a_parameter_is_suggested() -> None:
+    for keywords, parameters, meant in (
+        ({"conection": 1}, (), "connection"),
+        ({"cuont": 2}, ("count",), "count"),
+    ):
+        with pytest.raises(TypeError, match=f"nor None; did you mean {meant}\\?$"):
+            match_of_call("SEND", keywords, parameters)
+    # A header whose value is no text, and not a misspelt parameter.
+    with pytest.raises(TypeError, match="'priority' is to be matched with 9, .* nor None$"):
+        match_of_call("SEND", {"priority": 9}, ("probability", "count"))
+    assert match_of_call("SEND", {"tims": "1"}, ("times",)) == Match.of("SEND", tims="1")
 
 
 def test_a_header_that_is_given_twice_is_refused() -> None:

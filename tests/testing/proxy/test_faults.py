@@ -823,6 +823,8 @@ def test_a_fault_goes_with_its_block_and_can_be_removed_twice(proxy: Proxy, wire
     ("make", "told"),
     [
         (lambda proxy: proxy.drop("MESAGE"), "'MESAGE' is not a command"),
+        (lambda proxy: proxy.drop("SEND", tims=1), "nor None; did you mean times?"),
+        (lambda proxy: proxy.drop("SEND", conection=1), "nor None; did you mean connection?"),
         (lambda proxy: proxy.drop(nth=0), "nth is 0, not 1 or more"),
         (lambda proxy: proxy.drop(every=1.5), "every is 1.5, not a whole number"),
         (lambda proxy: proxy.drop(times=True), "times is True, not a whole number"),

@@ -418,7 +418,9 @@ def test_a_directory_without_certificates_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_client_needs_a_loop() -> None:
-    with pytest.raises(RuntimeError, match="no running event loop"):
+    with pytest.raises(
+        RuntimeError, match="needs a running event loop: create it in a coroutine for asyncio"
+    ):
         Client("localhost:61613")
 
 

@@ -24,7 +24,13 @@ from stompkit.client._settings import (
     DEFAULT_REPLY_DESTINATION,
     DEFAULT_TOLERANCE,
 )
-from stompkit.client.aio._loop import Endpoint, LoopClock, future_of, log_to_logging
+from stompkit.client.aio._loop import (
+    Endpoint,
+    LoopClock,
+    future_of,
+    log_to_logging,
+    running_loop,
+)
 from stompkit.client.aio._subscription import Handler, Message, Subscription, when_awaited
 from stompkit.client.aio._transaction import Transaction
 from stompkit.frames import (
@@ -79,7 +85,7 @@ class Client:
         Raises ``ValueError`` for a host that cannot be parsed, and ``RuntimeError`` if no event
         loop is running.
         """
-        self._loop = loop = asyncio.get_running_loop()
+        self._loop = loop = running_loop()
         log_to_logging()
         names = [hosts] if isinstance(hosts, str) else hosts
         self._client = twisted_client.Client(

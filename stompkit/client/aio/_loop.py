@@ -30,7 +30,7 @@ from zope.interface import implementer
 
 from stompkit.client._hosts import Place
 
-__all__ = ["Endpoint", "LoopClock", "future_of", "log_to_logging"]
+__all__ = ["Endpoint", "LoopClock", "future_of", "log_to_logging", "running_loop"]
 
 _T = TypeVar("_T")
 
@@ -220,6 +220,17 @@ def future_of(deferred: Deferred[_T], loop: asyncio.AbstractEventLoop) -> asynci
     future = _Future(deferred, loop)
     deferred.addCallbacks(future.succeed, future.fail)
     return future
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of a new client; raises RuntimeError outside a coroutine."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "stompkit.client.aio.Client needs a running event loop: create it in a coroutine for"
+            " asyncio.run(). stompkit.client.blocking.Link needs no event loop"
+        ) from None
 
 
 @cache

@@ -165,7 +165,7 @@ def test_a_keyword_like_a_parameter_is_suggested() -> None:
         with pytest.raises(TypeError, match=f"nor None; did you mean {meant}\\?$"):
             match_of_call("SEND", keywords, parameters)
     # A header whose value is no text, and not a misspelt parameter.
-    with pytest.raises(TypeError, match="'priority' is to be matched with 9, .* nor None$"):
+    with pytest.raises(TypeError, match=r"'priority' is to be matched with 9, .* nor None$"):
         match_of_call("SEND", {"priority": 9}, ("probability", "count"))
     assert match_of_call("SEND", {"tims": "1"}, ("times",)) == Match.of("SEND", tims="1")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from stompkit.client._content import Content
 from stompkit.client._errors import ConnectionGoneError, StaleAcknowledgementError
 from stompkit.client._outbox import Outbox
-from stompkit.frames import Frame, Version
+from stompkit.frames import Frame, LocalProtocolError, Version
 
 __all__ = ["ACK_MODES", "AckMode", "Acknowledger", "Message"]
 
@@ -106,6 +106,10 @@ class Acknowledger:
         """Send ACK or NACK if the message can still be settled; see :meth:`Message.ack`."""
         if not self.is_open(message):
             return succeed(False)
+        try:
+            self._check(message)
+        except LocalProtocolError:
+            return fail()
         message._is_settled = True
         sent = self._outbox.send_now(self._frame(message, command, headers), receipt=receipt)
         settled: Deferred[bool] = sent.addCallbacks(
@@ -116,6 +120,8 @@ class Acknowledger:
     def ack_all(self, messages: Iterable[Message]) -> int:
         """Send ACK for the messages that can still be settled; see :meth:`Subscription.ack_all`."""
         still_open = [message for message in dict.fromkeys(messages) if self.is_open(message)]
+        for message in still_open:
+            self._check(message)
         frames = [self._frame(message, "ACK", {}) for message in still_open]
         if not frames or not self._outbox.send_all_now(frames):
             return 0
@@ -153,6 +159,15 @@ class Acknowledger:
     def release(self, message: Message) -> None:
         """Record that the transaction was aborted and the message can be settled again."""
         message._is_settled = False
+
+    def _check(self, message: Message) -> None:
+        """Raise ``LocalProtocolError`` if no frame can acknowledge the message."""
+        for source in _NAMES[self._outbox.version].values():
+            if source not in message.headers:
+                raise LocalProtocolError(
+                    f"a message of STOMP {self._outbox.version} came without the header {source}"
+                    " and cannot be acknowledged: use ack mode auto, or another version"
+                )
 
     def _frame(self, message: Message, command: str, headers: Mapping[str, str]) -> Frame:
         names = {

@@ -73,7 +73,10 @@ def test_a_message_that_the_broker_gave_no_name_can_not_be_acknowledged(net: Net
     client, endpoint, subscription, _ = received(net, "1.2")
     headers = {"subscription": subscription.id, "destination": QUEUE, "message-id": "m"}
     endpoint.peer.send("MESSAGE", headers)
-    failed(net.wait(subscription.get()).ack(), LocalProtocolError)
+    message = net.wait(subscription.get())
+    error = failed(message.ack(), LocalProtocolError)
+    assert str(error).startswith("a message of STOMP 1.2 came without the header ack and cannot")
+    assert not message.is_settled
     assert online(client)
 
 
@@ -128,7 +131,7 @@ def test_where_one_of_many_can_not_be_acknowledged_none_is(net: Network) -> None
     headers = {"subscription": subscription.id, "destination": QUEUE, "message-id": "m"}
     endpoint.peer.send("MESSAGE", headers)
     nameless = net.wait(subscription.get())
-    with pytest.raises(LocalProtocolError):
+    with pytest.raises(LocalProtocolError, match="came without the header ack"):
         subscription.ack_all([message, nameless])
     assert not message.is_settled
     assert endpoint.peer.take() == []

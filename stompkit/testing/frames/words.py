@@ -14,6 +14,9 @@ __all__ = ["MASK", "Secrets", "is_secret", "shown_frame", "shown_text"]
 MASK: Final = "***"
 
 _SHOWN_CHARACTERS: Final = 120
+#: Maximum length of a value that is shown whole: to cut it would save nothing, since the number of
+#: its characters follows.
+_WHOLE_CHARACTERS: Final = _SHOWN_CHARACTERS + len("... (140 characters)")
 #: Minimum length of a secret: a shorter one is likely to be a part of other words, and weak anyway.
 _SECRET_CHARACTERS: Final = 4
 #: The passcode of a CONNECT in bytes that cannot be parsed as a frame.
@@ -29,7 +32,7 @@ def is_secret(header: str) -> bool:
 
 def shown_text(value: str | bytes) -> str:
     """Quote a text or bytes as Python does; a long value is cut at the end."""
-    if len(value) <= _SHOWN_CHARACTERS:
+    if len(value) <= _WHOLE_CHARACTERS:
         return repr(value)
     unit = "characters" if isinstance(value, str) else "octets"
     return f"{value[:_SHOWN_CHARACTERS]!r}... ({len(value)} {unit})"
@@ -39,7 +42,7 @@ def shown_frame(frame: Frame) -> str:
     """Return a frame on one line."""
     words = [frame.command]
     for name, value in frame.items():
-        whole = len(value) <= _SHOWN_CHARACTERS and _PLAIN.fullmatch(value)
+        whole = len(value) <= _WHOLE_CHARACTERS and _PLAIN.fullmatch(value)
         words.append(f"{name if _PLAIN.fullmatch(name) else repr(name)}:")
         words[-1] += MASK if is_secret(name) else value if whole else shown_text(value)
     if frame.body:

@@ -39,7 +39,7 @@ from stompkit.replication.sources.mysql._tables.statements import (
     Statement,
     parse_statement,
 )
-from stompkit.replication.sources.mysql._xa import Prepared, xid_of
+from stompkit.replication.sources.mysql._xa import Prepared, xid_in, xid_of
 
 __all__ = ["Grouping", "OnProblem", "Transaction"]
 
@@ -203,8 +203,7 @@ class Grouping:
 
     def _on_xa_prepare(self, event: XAPrepareEvent) -> Transaction:
         if not event.one_phase:
-            xid = f"{event.xid_gtrid.hex()},{event.xid_bqual.hex()},{event.xid_format_id}"
-            self._prepared.prepare(xid, self._changes, self._place.position)
+            self._prepared.prepare(xid_in(event), self._changes, self._place.position)
             self._changes = []
         return self._close(event)
 
@@ -212,14 +211,17 @@ class Grouping:
         """Process a statement of a two-phase transaction."""
         if verb == "START":
             self._has_begin = True
-        elif verb in ("COMMIT", "ROLLBACK"):
-            changes = self._prepared.end(xid_of(event.query))
-            if verb == "ROLLBACK":
-                return
+        elif verb == "ROLLBACK":
+            self._prepared.roll_back(xid_of(event.query))
+        elif verb == "COMMIT":
+            # Before the end of this event.
+            place = self.at(self._log_pos - 1)
+            changes = self._prepared.commit(xid_of(event.query), place)
             if changes is None:
                 self._problem(
-                    "a transaction is committed by XA that was prepared before reading began, so "
-                    "that its rows are not known",
+                    "a transaction is committed by XA that was prepared before reading began, and "
+                    "the part of the log with its rows was purged. A new snapshot includes them: "
+                    "start again with empty offsets",
                 )
             else:
                 self._changes = changes

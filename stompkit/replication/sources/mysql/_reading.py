@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -17,15 +18,17 @@ from stompkit.replication.sources.mysql._binlog.rows import Decoding
 from stompkit.replication.sources.mysql._dsn import Dsn
 from stompkit.replication.sources.mysql._errors import OffsetLostError
 from stompkit.replication.sources.mysql._grouping import Grouping, OnProblem
-from stompkit.replication.sources.mysql._positions import Position
+from stompkit.replication.sources.mysql._positions import Position, is_behind
 from stompkit.replication.sources.mysql._reader import Stream
-from stompkit.replication.sources.mysql._server import log_end
+from stompkit.replication.sources.mysql._server import FIRST_POS, log_end, log_files
 from stompkit.replication.sources.mysql._tables.catalogue import Catalogue
 from stompkit.replication.sources.mysql._tables.definitions import Definitions
 from stompkit.replication.sources.mysql._tables.statements import Name
-from stompkit.replication.sources.mysql._xa import Prepared
+from stompkit.replication.sources.mysql._xa import Prepared, prepared_place
 
 __all__ = ["LogReading", "random_server_id"]
+
+_log: Final = logging.getLogger(__name__)
 
 #: Meepo's range of reader numbers: far from those of typical server configurations.
 _SERVER_IDS: Final = (1_000_000_000, 4_294_967_295)
@@ -109,17 +112,43 @@ class LogReading:
 
         Raises :class:`OffsetLostError` if another transaction is there, and the errors of reading.
         """
-        prepared = Prepared({}, lambda xid, position: [])
+        prepared = Prepared({}, lambda xid, position: [], lambda xid, position: None)
         grouping = self.grouping(position, prepared)
         # Use a separate number: the server disconnects the older of two readers with the same one.
         with closing(self._rest(position)) as stream:
             for event in stream.events():
                 if grouping.feed(event) is not None:
                     break
-        changes = prepared.end(xid)
+        changes = prepared.commit(xid, position)
         if changes is None:
             raise OffsetLostError(
                 f"at {position} a transaction was prepared by XA, and now there is something else: "
                 "take a new snapshot with empty offsets"
             )
         return changes
+
+    def search(self, xid: str, position: Position) -> list[RowChange] | None:
+        """Return the changes of the XA transaction that was prepared last before a position.
+
+        ``None`` if the log does not have it. Raises the errors of reading.
+        """
+        _log.warning(
+            "%s: a transaction is committed at %s that was prepared by XA before reading began: the"
+            " older log is searched for its rows",
+            self.dsn.server,
+            position,
+        )
+        with self.dsn.connect() as connection:
+            files = log_files(connection)
+        while files:
+            file, end = files.popitem()
+            begin = Position(file=file, pos=FIRST_POS)
+            if is_behind((file, FIRST_POS), (position.file, position.pos)):
+                continue
+            if file == position.file:
+                end = position.pos
+            with closing(self._rest(begin)) as stream:
+                found = prepared_place(stream.events(), file, end, xid)
+            if found is not None:
+                return self.read_again(xid, Position(file=file, pos=found))
+        return None

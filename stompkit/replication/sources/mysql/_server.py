@@ -20,6 +20,7 @@ __all__ = [
     "begin_position",
     "check_position",
     "log_end",
+    "log_files",
     "place",
     "read_server",
     "text_of",
@@ -30,7 +31,7 @@ __all__ = [
 Start = Literal["oldest", "file", "now"] | tuple[str, int]
 
 #: First position of a file.
-_FIRST: Final = 4
+FIRST_POS: Final = 4
 _SYNTAX_ERROR: Final = 1064
 #: Index of the GTIDs in MySQL's description of the log's end.
 _EXECUTED_AT: Final = 4
@@ -101,7 +102,7 @@ def _gtids_before(connection: Connection[Any], file: str) -> str | None:
     return None
 
 
-def _files(connection: Connection[Any]) -> dict[str, int]:
+def log_files(connection: Connection[Any]) -> dict[str, int]:
     """Return the files of the log, oldest first, with their sizes in bytes."""
     with connection.cursor() as cursor:
         cursor.execute("SHOW BINARY LOGS")
@@ -149,9 +150,9 @@ def begin_position(connection: Connection[Any], server: Server, start: Start) ->
     if start == "now":
         return place(connection, server, file, end, executed=executed)
     if start == "oldest":
-        file = next(iter(_files(connection)))
+        file = next(iter(log_files(connection)))
     before = None if server.is_mariadb else _gtids_before(connection, file)
-    return place(connection, server, file, _FIRST, executed=before)
+    return place(connection, server, file, FIRST_POS, executed=before)
 
 
 def check_position(
@@ -175,7 +176,7 @@ def check_position(
         )
     if is_other:
         return Position(file="", pos=0, gtid=position.gtid, server_id=server.id, server=server.uid)
-    files = _files(connection)
+    files = log_files(connection)
     last = list(files)[-1]
     if position.file in files:
         if server.is_mariadb and position.gtid:
@@ -203,7 +204,7 @@ def check_position(
         if is_next and _has_gtids(server) and position.executed is not None:
             purged = _variable(connection, "gtid_purged")
             if _is_subset(connection, purged, position.executed):
-                return msgspec.structs.replace(position, file=first, pos=_FIRST, made=0)
+                return msgspec.structs.replace(position, file=first, pos=FIRST_POS, made=0)
         raise OffsetLostError(f"the log has no {position.file} any more: it was purged; {again}")
     return position
 

@@ -240,7 +240,9 @@ class MysqlPublisher:
             heartbeat_s=self._heartbeat_s,
         )
         self._definitions = Definitions(self._publication.state.get("ddl"))
-        self._prepared = Prepared(self._publication.state.get("xa", {}), reading.read_again)
+        self._prepared = Prepared(
+            self._publication.state.get("xa", {}), reading.read_again, reading.search
+        )
         self._checkpoints.open(self._prepared, self._definitions)
         try:
             with suppress(PublicationStoppedError, SnapshotStoppedError):

@@ -53,6 +53,7 @@ class RuleFilter:
         self._randoms: dict[Rule, Random] = {}
         self._overtaken: list[Passage] = []  # frames waiting to be overtaken
         self._held: list[Passage] = []
+        self._struck_last: set[Rule] = set()  # rules that acted on the last piece
         #: Number of bytes held back by rules.
         self.kept_bytes = 0
         self._is_over = False  # a fault has ended the connection
@@ -143,7 +144,9 @@ class RuleFilter:
             frame = None
         self._ahead = 0
         if octets:
-            self._through(octets, frame, is_beat=piece.is_beat)
+            # A line feed that many brokers send after each frame.
+            is_tail = not (piece.is_frame or piece.is_beat) and not octets.strip(b"\r\n")
+            self._through(octets, frame, is_beat=piece.is_beat, is_tail=is_tail)
         if self._between:
             between, self._between = self._between, []
             for each in between:
@@ -169,9 +172,20 @@ class RuleFilter:
             log.undecodable(self._direction, self._connection, piece.octets)
         return frame
 
-    def _through(self, octets: bytes, frame: Frame | None = None, *, is_beat: bool = False) -> None:
-        """Apply the rules to bytes, and hand the result on."""
+    def _through(
+        self,
+        octets: bytes,
+        frame: Frame | None = None,
+        *,
+        is_beat: bool = False,
+        is_tail: bool = False,
+    ) -> None:
+        """Apply the rules to bytes, and hand the result on.
+
+        The tail of a frame meets the same rules as the frame, which count the two as one.
+        """
         passage = Passage(octets, is_frame=frame is not None)
+        struck = self._struck_last if is_tail else set()
         for rule in self._rules:
             is_meant = rule.takes(self._direction, self._connection, frame, is_beat=is_beat)
             if not is_meant or rule.act is None:
@@ -179,12 +193,15 @@ class RuleFilter:
             random = self.random(rule)
             # A frame that overtakes another one is not held: otherwise none would ever overtake it.
             may_strike = all(rule is not other.behind_rule for other in self._overtaken)
-            if rule.strikes(random, may_strike=may_strike):
+            if rule in struck if is_tail else rule.strikes(random, may_strike=may_strike):
                 rule.act(passage, rule, random)
-                self._struck(rule)
+                if not is_tail:
+                    self._struck(rule)
+                    struck.add(rule)
                 if passage.is_over:
                     self._is_over = passage.ending is not None
                     break
+        self._struck_last = struck
         self._dispatch(passage)
 
     def random(self, rule: Rule) -> Random:

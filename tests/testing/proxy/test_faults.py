@@ -175,6 +175,15 @@ def test_a_delay_of_everything_is_one_of_any_octets_and_of_the_end(
     assert time.monotonic() - began >= 0.1
 
 
+def test_a_frame_and_the_line_feed_after_it_are_delayed_as_one(proxy: Proxy, wire: Wire) -> None:
+    delayed = proxy.delay(0.01, direction="sent")
+    proxy.drop("ERROR")  # now frames are told apart
+    octets = encode(Frame("RECEIPT", {"receipt-id": "1"})) + b"\n"
+    wire.broker.sendall(octets)
+    assert take(wire.client, len(octets)) == octets
+    assert delayed.count == 1
+
+
 def test_a_delay_can_vary(bench: Bench) -> None:
     def delays(seed: int) -> list[float]:
         client, broker = bench.wire(proxy := bench.proxy(seed=seed))

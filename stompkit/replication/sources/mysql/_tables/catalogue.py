@@ -71,6 +71,8 @@ _LOG_TYPES: Final = {
     FIELD_TYPE.JSON: "json",
 }
 
+#: Hidden columns with the period of a row, if system versioning is declared without columns.
+_PERIOD: Final = ("row_start", "row_end")
 #: Precision that the catalogue gives for unsigned 64-bit numbers: digits, or bits.
 _UNSIGNED: Final = {False: 20, True: 64}
 #: Marks a column as unsigned 64-bit.
@@ -160,7 +162,10 @@ class Catalogue:
         return str(found)
 
     def key(self, schema: str, table: str) -> tuple[str, ...]:
-        """Return the key columns in order: the primary key, or the first suitable unique one."""
+        """Return the key columns in order: the primary key, or the first suitable unique one.
+
+        With the hidden end of a row's period, which the server appends to all of these.
+        """
         indexes: dict[str, list[tuple[str, bool]]] = {}
         for index, column, is_nullable in self._ask(
             "SELECT INDEX_NAME, COLUMN_NAME, NULLABLE FROM INFORMATION_SCHEMA.STATISTICS "
@@ -171,8 +176,24 @@ class Catalogue:
             indexes.setdefault(index, []).append((column, is_nullable == "YES"))
         for columns in indexes.values():
             if not any(is_nullable for _, is_nullable in columns):
-                return tuple(name for name, _ in columns)
+                end = [_PERIOD[1]] if self._has_hidden_period(schema, table) else []
+                return (*(name for name, _ in columns), *end)
         return ()
+
+    def _has_hidden_period(self, schema: str, table: str) -> bool:
+        """Return True for system versioning without declared columns for the period of a row.
+
+        The log has these columns, and INFORMATION_SCHEMA shows them neither as columns nor in keys.
+        """
+        return self._is_mariadb and bool(
+            self._ask(
+                "SELECT 1 FROM INFORMATION_SCHEMA.TABLES t WHERE TABLE_TYPE = 'SYSTEM VERSIONED' "
+                "AND TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NOT EXISTS ("
+                "SELECT 1 FROM INFORMATION_SCHEMA.COLUMNS c WHERE c.TABLE_SCHEMA = t.TABLE_SCHEMA "
+                "AND c.TABLE_NAME = t.TABLE_NAME AND c.GENERATION_EXPRESSION = 'ROW END')",
+                (schema, table),
+            )
+        )
 
     def columns(self, schema: str, table: str) -> list[Described]:
         """Return the current columns; empty if the table does not exist or is not visible."""
@@ -195,6 +216,9 @@ class Catalogue:
             )
             column: Described = {"name": name, "type": made["type"], "key": name in key}
             found.append({**column, "nullable": nullable == "YES", **made})
+        if found and self._has_hidden_period(schema, table):
+            period = {"type": _TYPES["timestamp"], "nullable": False}
+            found += [{"name": name, "key": name in key, **period} for name in _PERIOD]
         return found
 
     def kinds(self, schema: str, table: str) -> dict[str, str]:
@@ -204,7 +228,7 @@ class Catalogue:
         server decodes is ``text:`` with its name.
         """
         specials = self.specials(schema, table)
-        return {
+        kinds = {
             name: _kind(kind, precision, specials.get(name, ""), charset or "")
             for name, kind, precision, charset in self._ask(
                 f"SELECT COLUMN_NAME, DATA_TYPE, NUMERIC_PRECISION, {_CHARSET} "
@@ -213,6 +237,8 @@ class Catalogue:
                 (schema, table),
             )
         }
+        hidden = _PERIOD if kinds and self._has_hidden_period(schema, table) else ()
+        return {**kinds, **dict.fromkeys(hidden, "timestamp")}
 
     def tables(self) -> list[tuple[str, str, int]]:
         """Return all visible tables, without views; ordered by name.

@@ -252,9 +252,8 @@ class Message:
     def copy(self) -> Message:
         """Return the same message, whose expiry and delay can be set independently."""
         copy = Message(self.id, self.destination, self._headers, self._lines, self.body, self.size)
-        copy.expires, copy.due = self.expires, self.due
-        copy.priority, copy.group = self.priority, self.group
-        copy._is_plain = self._is_plain
+        copy.expires, copy.due, copy.priority = self.expires, self.due, self.priority
+        copy.group, copy._is_plain = self.group, self._is_plain
         return copy
 
     def end_delay(self, now: float) -> None:
@@ -323,11 +322,7 @@ class Message:
         """
         headers = {"destination": destination, **more}
         headers.update((k, v) for k, v in self.headers.items() if k not in headers)
-        size = _octets(headers) + len(self.body)
-        copy = Message(self.id, destination, headers, None, self.body, size)
-        copy.priority = self.priority
-        copy.group = self.group
-        return copy
+        return self.with_headers(headers)
 
     def tail(self, version: Version) -> bytes:
         """Return the end of a MESSAGE frame, after the headers of one delivery.

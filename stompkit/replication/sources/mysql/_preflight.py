@@ -192,7 +192,10 @@ def _warnings(
     image = server.variables.get("binlog_row_image", "FULL").upper()
     if image != "FULL":
         warnings.append(
-            f"binlog_row_image is {image}: columns that a change is not about are missing in it"
+            f"binlog_row_image is {image}: columns that a change is not about are missing in it. "
+            "The job ends at new rows without a column that has a DEFAULT, and after REPLACE "
+            "columns that the statement does not name keep their old values: SET GLOBAL "
+            "binlog_row_image = FULL"
         )
     cascades = _names(
         connection,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from stompkit.replication.model.tables import Tables
 from stompkit.replication.sources.mysql import MysqlPublisher, StreamError
 from stompkit.testing.launching.polling import wait_until
+from tests.effort import drawn
 from tests.replication.sources.mysql.reading import DEADLINE_S, Database, Reading, numbers
 
 # Transactions.
@@ -190,6 +193,21 @@ def test_columns_can_be_said_to_be_the_key(database: Database, named: str) -> No
     assert read.key == {"b": 2, "a": 4}
 
 
+#: Columns of a table, of which an INSERT names some.
+_KINDS: Final = (
+    "INT",
+    "INT DEFAULT 7",
+    "INT NOT NULL DEFAULT 8",
+    "VARCHAR(9)",
+    "VARCHAR(9) DEFAULT 'NULL'",
+    "TEXT",
+    "TEXT DEFAULT ('x')",
+    "DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6)",
+    "INT GENERATED ALWAYS AS (id + 1) STORED",
+    "INT GENERATED ALWAYS AS (id + 2) VIRTUAL",
+)
+
+
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
 def test_columns_that_are_not_in_a_short_image_are_missing_and_not_null(
     database: Database, image: str
@@ -217,6 +235,46 @@ def test_columns_that_are_not_in_a_short_image_are_missing_and_not_null(
     if image == "MINIMAL":
         assert update.before == {"id": 1}
         assert update.after == {"v": 2, "n": None}
+
+
+@given(
+    kinds=st.lists(st.sampled_from(_KINDS), min_size=1, max_size=4),
+    named=st.sets(st.integers(0, 3)),
+    image=st.sampled_from(["MINIMAL", "NOBLOB", "FULL"]),
+)
+@settings(
+    deadline=None,
+    max_examples=drawn(12),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_new_rows_of_a_short_image_are_whole_or_refused(
+    database: Database, kinds: list[str], named: set[int], image: str
+) -> None:
+    columns = [f"c{number}" for number in range(len(kinds))]
+    given_columns = [
+        name
+        for at, (name, kind) in enumerate(zip(columns, kinds, strict=True))
+        if at in named and "GENERATED" not in kind
+    ]
+    definitions = map(" ".join, zip(columns, kinds, strict=True))
+    database.run(
+        "DROP TABLE IF EXISTS t",
+        f"CREATE TABLE t (id INT PRIMARY KEY, {', '.join(definitions)})",
+    )
+    reading = Reading(database)
+    names = ", ".join(["id", *given_columns])
+    values = ", ".join("20010101" for _ in range(len(given_columns) + 1))
+    database.run(f"SET binlog_row_image = {image}", f"INSERT INTO t ({names}) VALUES ({values})")
+    database.run("SET binlog_row_image = FULL")
+    try:
+        (write,) = reading.changes()
+    except StreamError as error:
+        assert "which the server has set, as by a DEFAULT" in str(error)
+        assert image != "FULL"
+        assert any("DEFAULT" in kind or "GENERATED" in kind for kind in kinds)
+    else:
+        (read,) = Reading(database).changes(snapshot="only")
+        assert write.after == read.after
 
 
 def test_a_key_that_is_not_in_a_short_image_stops_reading(database: Database) -> None:

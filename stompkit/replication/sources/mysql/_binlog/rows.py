@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,11 +47,19 @@ class Decoding:
 class TableRows:
     """Reads the rows of one table, for one version of its description."""
 
-    def __init__(self, mapped: TableMap, specials: Mapping[str, str], decoding: Decoding) -> None:
+    def __init__(
+        self,
+        mapped: TableMap,
+        specials: Mapping[str, str],
+        decoding: Decoding,
+        nulls: Callable[[], Collection[str]] = tuple,
+    ) -> None:
         """Prepare for the columns; ``specials`` is the catalogue's information on their types.
 
+        ``nulls`` returns the columns that are NULL in a new row if a statement does not name them.
         Raises ``ValueError``, naming the column.
         """
+        self._nulls = nulls
         self.mapped: Final = mapped
         self.specials: Final = specials
         self.schema: Final = mapped.schema
@@ -85,6 +93,8 @@ class TableRows:
         self.key: Final = self._key_columns(decoding.keys or {})
         self.is_sequence: Final = mapped.is_sequence
         self._images: dict[tuple[bytes, int], RowReader] = {}
+        #: Columns that inserted rows do not have, by the bit sets of those that they have.
+        self._missing: dict[bytes, _Row] = {}
 
     def _key_columns(self, keys: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
         columns = self.mapped.columns
@@ -119,9 +129,12 @@ class TableRows:
     def _writes(self, data: bytes, at: int, end: int, present: bytes) -> Iterator[RowChange]:
         """Yield inserted rows; raises ``ValueError`` for invalid bytes."""
         read = self._image(present)
+        missing = self._missing_in(present)
         schema, table, key = self.schema, self.table, self.key
         while at < end:
             row, at = read(data, at)
+            if missing:
+                row |= missing
             yield RowChange(
                 table=table,
                 action="write",
@@ -130,6 +143,27 @@ class TableRows:
                 schema=schema,
             )
         self._ends(at, end)
+
+    def _missing_in(self, present: bytes) -> _Row:
+        """Return the columns that are NULL since inserted rows do not contain them.
+
+        Raises ``ValueError`` for other columns: the log has no values that the server has set.
+        """
+        missing = self._missing.get(present)
+        if missing is None:
+            bits = int.from_bytes(present, "little")
+            names = [each.name for at, each in enumerate(self.mapped.columns) if not bits >> at & 1]
+            names = [name for name in names if name not in self._hidden]
+            nulls = self._nulls() if names else ()
+            unknown = [name for name in names if name not in nulls]
+            if unknown:
+                raise ValueError(
+                    f"new rows have no {', '.join(unknown)}, which the server has set, as by a"
+                    " DEFAULT: SET GLOBAL binlog_row_image = FULL, and then take a new snapshot"
+                    " with empty offsets"
+                )
+            missing = self._missing[present] = dict.fromkeys(names)
+        return missing
 
     def _deletes(self, data: bytes, at: int, end: int, present: bytes) -> Iterator[RowChange]:
         """Yield deleted rows; raises ``ValueError`` for invalid bytes."""

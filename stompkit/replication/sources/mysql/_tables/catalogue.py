@@ -240,6 +240,20 @@ class Catalogue:
         hidden = _PERIOD if kinds and self._has_hidden_period(schema, table) else ()
         return {**kinds, **dict.fromkeys(hidden, "timestamp")}
 
+    def nulls(self, schema: str, table: str) -> frozenset[str]:
+        """Return the columns that are NULL in a new row if a statement does not name them."""
+        # MariaDB has the expression NULL for columns without a default, and texts in quotes.
+        none = "COLUMN_DEFAULT IS NULL" + " OR COLUMN_DEFAULT = 'NULL'" * self._is_mariadb
+        return frozenset(
+            name
+            for (name,) in self._ask(
+                "SELECT COLUMN_NAME FROM INFORMATION_SCHEMA.COLUMNS "
+                "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND IS_NULLABLE = 'YES' "
+                f"AND ({none}) AND IFNULL(GENERATION_EXPRESSION, '') = ''",
+                (schema, table),
+            )
+        )
+
     def tables(self) -> list[tuple[str, str, int]]:
         """Return all visible tables, without views; ordered by name.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from stompkit.replication.model.events import RowChange
@@ -80,7 +81,8 @@ class KnownTables:
         if rows is None:
             mapped = parse_table_map(body, is_mariadb=self._is_mariadb)
             specials = self._catalogue.specials(mapped.schema, mapped.table)
-            rows = TableRows(mapped, specials, self._decoding)
+            nulls = partial(self._catalogue.nulls, mapped.schema, mapped.table)
+            rows = TableRows(mapped, specials, self._decoding, nulls)
             self._rows_by_map[body[6:]] = rows
         self._rows[number] = rows
         return rows, self._columns_of(rows)

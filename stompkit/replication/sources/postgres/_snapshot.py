@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -111,11 +111,13 @@ def chunks(
     places = [names.index(name) for name in key]
     order = SQL(", ").join(map(Identifier, key))
     end = SQL(" ORDER BY {} LIMIT {}").format(order, Literal(size))
+    casts = _casts(connection, table, key)
     while True:
         bounds = list(conditions)
         if after:
-            # Literals without a type: the server infers it from the comparison.
-            last = SQL(", ").join(map(_literal, after))
+            last = SQL(", ").join(
+                cast.format(_literal(value)) for cast, value in zip(casts, after, strict=True)
+            )
             bounds.append(SQL("({}) > ({})").format(order, last))
         found = _rows(connection, select + _where(bounds) + end)
         if found:
@@ -123,6 +125,26 @@ def chunks(
         yield Chunk(found, after, len(found) < size)
         if len(found) < size:
             return
+
+
+#: OID of the first type that is not the server's own.
+_FIRST_OID: Final = 16384
+#: With -1, names of types stand for values of any length.
+_TYPE_NAMES: Final = b"SELECT oid, format_type(oid, -1) FROM pg_type WHERE oid = ANY (%s::oid[])"
+
+
+def _casts(connection: Connection, table: CatalogueTable, key: Iterable[str]) -> list[SQL]:
+    """Return expressions for literals of the columns of a key.
+
+    The server infers its own types from the comparison, but not composite types.
+    """
+    oids = {column.name: column.type_oid for column in table.columns}
+    wanted = [oids[name] for name in key]
+    made = [oid for oid in wanted if oid >= _FIRST_OID]
+    names = dict(connection.execute(_TYPE_NAMES, [made]).fetchall()) if made else {}
+    # Braces in a name of a type are no placeholders.
+    types = {oid: name.replace("{", "{{").replace("}", "}}") for oid, name in names.items()}
+    return [SQL(f"CAST({{}} AS {types[oid]})" if oid in types else "{}") for oid in wanted]
 
 
 _CURSOR: Final = b"stompkit_rows"

@@ -46,6 +46,57 @@ def test_rows_come_in_chunks_in_the_order_of_the_key_and_then_the_stream(
     assert change.action == "write"
 
 
+#: Types of keys, and values in their order.
+KEYS = {
+    "int": ["-5", "0", "7"],
+    "numeric": ["-1.5", "0.00", "NaN"],
+    "float4": ["-0.1", "0.1", "Infinity"],
+    "text": ["", "a", "a b"],
+    "char(3)": ["a", "abc", "b"],
+    "bit(3)": ["001", "011", "110"],
+    "varbit": ["1", "10", "11"],
+    "bytea": [r"\x", r"\x00ff", r"\xff"],
+    "bool": ["f", "t"],
+    "date": ["-infinity", "2026-01-01", "infinity"],
+    "timestamptz": ["2026-01-01 00:00:00.000001Z", "2026-01-01 00:00:00.000002Z"],
+    "interval": ["-1 day", "00:00:00.5", "1 mon"],
+    "uuid": [f"{number}0000000-0000-4000-8000-000000000000" for number in range(3)],
+    "inet": ["10.0.0.1", "10.0.0.2/8", "::1"],
+    "int[]": ["{}", "{1,2}", "{1,NULL}"],
+    "int4range": ["empty", "[1,5)", "[2,)"],
+    'kinds."a mood"': ["sad", "ok", "it's {fine}"],
+    'kinds."a {pair}"': ["(1,a)", "(1,b)", "(2,)"],
+    'kinds."a {pair}"[]': ['{"(1,a)"}', '{"(1,a)","(2,b)"}'],
+    "kinds.couple": ["(1,a)", "(2,b)"],
+    "kinds.short": ["a", "ab"],
+}
+
+
+@pytest.mark.parametrize("other", ["int", 'kinds."a {pair}"', "kinds.short"])
+def test_chunks_are_read_by_keys_of_any_type(database: Database, other: str) -> None:
+    tables = {
+        f"t{number}": [(values[0], second) for values in [KEYS[other]] for second in KEYS[kind]]
+        for number, kind in enumerate(KEYS)
+    }
+    database.execute(
+        "CREATE SCHEMA kinds",
+        """CREATE TYPE kinds."a mood" AS ENUM ('sad', 'ok', 'it''s {fine}')""",
+        'CREATE TYPE kinds."a {pair}" AS (a int, b text)',
+        'CREATE DOMAIN kinds.couple AS kinds."a {pair}" CHECK ((VALUE).a > 0)',
+        "CREATE DOMAIN kinds.short AS varchar(2)",
+    )
+    with database.connect() as connection:
+        for (name, rows), kind in zip(tables.items(), KEYS, strict=True):
+            columns = f"a {other}, b {kind}, PRIMARY KEY (a, b)"
+            connection.execute(f"CREATE TABLE {name} ({columns})".encode())
+            for first, second in rows:
+                insert = f"INSERT INTO {name} VALUES (%s::text::{other}, %s::text::{kind})"
+                connection.execute(insert.encode(), [first, second])
+    changes = database.changes(snapshot="initial", chunk_rows=1)
+    found = {name: sum(each.table == name for each in changes) for name in tables}
+    assert found == {name: len(rows) for name, rows in tables.items()}
+
+
 @pytest.mark.parametrize("size", [1, 3, 4, 5])
 def test_chunks_end_anywhere(database: Database, size: int) -> None:
     database.execute(

@@ -30,6 +30,7 @@ __all__ = [
     "check_server",
     "check_version",
     "make_publication",
+    "unpublished_actions",
     "warn_of_generated",
     "warn_of_patterns",
 ]
@@ -90,6 +91,27 @@ SELECT pubupdate OR pubdelete, puballtables FROM pg_publication WHERE pubname = 
 """
 
 
+_ACTIONS: Final = b"""
+SELECT array_remove(ARRAY[
+    CASE WHEN NOT pubinsert THEN 'INSERT' END, CASE WHEN NOT pubupdate THEN 'UPDATE' END,
+    CASE WHEN NOT pubdelete THEN 'DELETE' END, CASE WHEN NOT pubtruncate THEN 'TRUNCATE' END
+], NULL)
+FROM pg_publication WHERE pubname = %s
+"""
+
+
+def unpublished_actions(connection: Connection, publication: str) -> str:
+    """Return a warning for statements whose changes a publication leaves out; empty if none."""
+    row = connection.execute(_ACTIONS, [publication]).fetchone()
+    if row is None or not row[0]:
+        return ""
+    return (
+        f"the publication {publication} leaves out changes by {', '.join(row[0])}, which are lost: "
+        f"ALTER PUBLICATION {publication} SET (publish = 'insert, update, delete, truncate'), and "
+        "then take a new snapshot"
+    )
+
+
 def check_server(
     connection: Connection,
     *,
@@ -131,6 +153,8 @@ def check_server(
     else:
         changes_rows, is_for_all = row
         published = published_rows(connection, publication)
+        if warning := unpublished_actions(connection, publication):
+            _log.warning("%s", warning)
         if not is_for_all:
             _tell_missing(publication, [each for each in wanted if each.place not in published])
         wanted = [each for each in wanted if each.place in published]

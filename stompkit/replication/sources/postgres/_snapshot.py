@@ -141,7 +141,9 @@ def _casts(connection: Connection, table: CatalogueTable, key: Iterable[str]) ->
     oids = {column.name: column.type_oid for column in table.columns}
     wanted = [oids[name] for name in key]
     made = [oid for oid in wanted if oid >= _FIRST_OID]
-    names = dict(connection.execute(_TYPE_NAMES, [made]).fetchall()) if made else {}
+    names: dict[int, str] = {}
+    if made:
+        names = dict(connection.execute(_TYPE_NAMES, [made]).fetchall())
     # Braces in a name of a type are no placeholders.
     types = {oid: name.replace("{", "{{").replace("}", "}}") for oid, name in names.items()}
     return [SQL(f"CAST({{}} AS {types[oid]})" if oid in types else "{}") for oid in wanted]

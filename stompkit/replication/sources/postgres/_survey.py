@@ -18,7 +18,7 @@ from stompkit.replication.sources.postgres._catalogue import (
 from stompkit.replication.sources.postgres._changes import PublishedTable
 from stompkit.replication.sources.postgres._connections import Connection
 from stompkit.replication.sources.postgres._fingerprint import fingerprint
-from stompkit.replication.sources.postgres._preflight import check_names
+from stompkit.replication.sources.postgres._preflight import check_names, unpublished_actions
 from stompkit.replication.sources.postgres._shapes import stored, why_copied
 from stompkit.replication.sources.postgres._snapshot import published_rows
 from stompkit.replication.sources.publication import Publication
@@ -72,6 +72,8 @@ class Survey:
         self._next = 0.0
         self._reported: set[tuple[str, str]] = set()
         self._fingerprint: object = None
+        #: The last warning of statements that the publication leaves out.
+        self._actions = unpublished_actions(connection, name)
 
     def look(self) -> None:
         """Check the catalogue before each transaction, unless the last check was too recent.
@@ -101,6 +103,10 @@ class Survey:
         publication = self._publication
         state = publication.state
         check_names(self._connection, self._name)
+        actions = unpublished_actions(self._connection, self._name)
+        if actions and actions != self._actions:
+            _log.warning("%s", actions)
+        self._actions = actions
         for names in unreadable_tables(self._connection).values():
             shown = ", ".join(map(repr, names))
             self._report(

@@ -131,6 +131,30 @@ def test_publication_for_inserts_only_needs_no_identity(database: Database) -> N
     assert (change.key, change.after) == ({}, {"v": 1})
 
 
+@pytest.mark.parametrize(
+    ("published", "lost"),
+    [("insert, update, delete, truncate", ""), ("insert", "UPDATE, DELETE, TRUNCATE")],
+)
+def test_statements_that_the_publication_leaves_out_are_named(
+    database: Database, caplog: pytest.LogCaptureFixture, published: str, lost: str
+) -> None:
+    with_ = f"WITH (publish = '{published}')"
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        f"CREATE PUBLICATION {database.slot} FOR ALL TABLES {with_}",
+    )
+    database.begin()
+    said = f"the publication {database.slot} leaves out changes by {lost}, which are lost"
+    assert caplog.text.count(said) == (1 if lost else 0)
+    caplog.clear()
+    with Running(database) as running:
+        running.until_streaming()
+        database.execute(f"ALTER PUBLICATION {database.slot} SET (publish = 'insert, truncate')")
+        running.until(lambda: "leaves out changes by UPDATE, DELETE, which" in caplog.text)
+        database.execute(f"ALTER PUBLICATION {database.slot} SET (publish = 'update, delete')")
+        running.until(lambda: "leaves out changes by INSERT, TRUNCATE, which" in caplog.text)
+
+
 @pytest.mark.parametrize("snapshot", ["never", "only"])
 def test_pattern_of_tables_without_a_table_is_reported(
     database: Database, caplog: pytest.LogCaptureFixture, snapshot: str

@@ -149,6 +149,16 @@ def check(database: Database, after: dict[str, Any] | None) -> None:
             assert str(found) == str(wanted), (kind, value)
 
 
+def test_the_error_value_of_an_enumeration_is_empty_text(database: Database) -> None:
+    """The server shows it like a member without letters, in snapshots too."""
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, a ENUM('', 'x'), b ENUM('x'))")
+    reading = Reading(database)
+    database.run("SET sql_mode = ''", "INSERT INTO t VALUES (1, 'z', 'z'), (2, '', 'x')")
+    rows = [each.after for each in reading.changes()]
+    assert rows == [{"id": 1, "a": "", "b": ""}, {"id": 2, "a": "", "b": "x"}]
+    assert [each.after for each in Reading(database).changes(snapshot="only")] == rows
+
+
 def test_values_of_the_log_are_those_of_the_database(database: Database) -> None:
     database.run("SET time_zone = '+00:00'", table_of(database))
     reading = Reading(database)

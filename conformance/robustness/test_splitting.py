@@ -63,12 +63,16 @@ class Session:
             for frame in self.peer.frames
         )
 
-    def describe(self, cut: int) -> str:
+    def cut_at(self, cut: int) -> str:
         """Where it was cut, and what came of that."""
         octets = b"".join(self.parts)
+        return self.describe(f"cut between {octets[:cut][-10:]!r} and {octets[cut:][:10]!r}")
+
+    def describe(self, how: str) -> str:
+        """What the session that was sent in this way got."""
         got = ", ".join(command for command, _, _ in self.replies()) or "nothing"
         end = ", then the end" if self.peer.is_closed_by_target else ""
-        return f"cut between {octets[:cut][-10:]!r} and {octets[cut:][:10]!r} it gets {got}{end}"
+        return f"{how} it gets {got}{end}"
 
 
 def has_said(frames: int) -> Callable[[Peer], bool]:
@@ -105,7 +109,10 @@ def whole(target: Target) -> tuple[list[Reply], int]:
     need_receipts(target)
     (session,) = run(target, [0])
     if len(session.peer.frames) != ANSWERS[-1]:
-        raise UnsupportedError(f"the target does not understand the session: {session.describe(0)}")
+        raise UnsupportedError(
+            "the target does not answer all frames of a session from CONNECT to DISCONNECT:"
+            f" {session.describe('sent whole')}"
+        )
     return session.replies(), sum(map(len, session.parts))
 
 
@@ -124,7 +131,7 @@ def test_split_at_every_octet(target: Target) -> None:
         cuts = range(first, min(first + BATCH, length))
         sessions = run(target, cuts)
         wrong = [
-            session.describe(cut)
+            session.cut_at(cut)
             for session, cut in zip(sessions, cuts, strict=True)
             if session.replies() != expected
         ]
@@ -154,7 +161,7 @@ def test_octet_by_octet(target: Target) -> None:
             target.timeout_s,
         )
     bystander.check("a session octet by octet")
-    assert session.replies() == expected, session.describe(0)
+    assert session.replies() == expected, session.describe("sent octet by octet")
 
 
 @trial(

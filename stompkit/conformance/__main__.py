@@ -43,7 +43,6 @@ from stompkit.conformance.target import (
     probe_within,
 )
 from stompkit.testing import BrokerError, LaunchConfig, Tunnel, launch
-from stompkit.testing.launching.failures import message_for_command
 
 __all__ = ["main", "parser"]
 
@@ -296,7 +295,7 @@ def _main_of(words: list[str]) -> Exit:
             return Exit.OK
         return _ask(words)
     except BrokerError as error:
-        return _stop(Exit.UNREACHABLE, message_for_command(error))
+        return _stop(Exit.UNREACHABLE, error.for_command())
     except UnreachableError as error:
         return _stop(Exit.UNREACHABLE, str(error))
     except known.UsageError as error:

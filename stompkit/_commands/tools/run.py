@@ -17,7 +17,6 @@ from typing import Final
 from stompkit._common.arguments import Parser
 from stompkit._common.files import describe, reason_of
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
-from stompkit.testing.launching.failures import message_for_command
 
 __all__ = ["main", "parser"]
 
@@ -81,7 +80,7 @@ def main(arguments: list[str]) -> int:
             _keep(broker, options)
             return status
     except BrokerError as error:
-        print(f"stompkit run: {_with_own_options(message_for_command(error))}", file=sys.stderr)
+        print(f"stompkit run: {_with_own_options(error.for_command())}", file=sys.stderr)
         return _NO_BROKER
 
 

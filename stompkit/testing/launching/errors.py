@@ -5,16 +5,24 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import mkstemp
+from typing import Final
 
-__all__ = ["BrokerError", "BrokerMissingError", "BrokerStartError"]
+__all__ = ["BY_HAND", "BrokerError", "BrokerMissingError", "BrokerStartError"]
 
 _SHOWN_LOG_LINES = 40
+#: Remedy for a broker that ended without a known reason.
+BY_HAND: Final = "run the command by hand, in the directory of its log"
 
 
 class BrokerError(Exception):
     """A broker for tests is not available; also raised for an unknown launcher name."""
+
+    def for_command(self) -> str:
+        """Return the message for the user of a command, who cannot set a LaunchConfig."""
+        return str(self)
 
 
 class BrokerMissingError(BrokerError):
@@ -61,6 +69,35 @@ class BrokerStartError(BrokerError):
         """Compose the message."""
         super().__init__(_describe(attempt))
         self.attempt = attempt
+
+    def for_command(self) -> str:
+        """Return the message for the user of a command, and copy the log to a file that remains."""
+        attempt = self.attempt
+        possible = [
+            each.replace(" or LaunchConfig(directory=...)", "") for each in attempt.remedies
+        ]
+        # The directory of a launch does not remain.
+        possible = ["run the command by hand" if each == BY_HAND else each for each in possible]
+        kept = None if attempt.log_path is None or attempt.is_log_kept else _kept_log(attempt.log)
+        return _describe(
+            replace(
+                attempt,
+                log_path=kept or attempt.log_path,
+                is_log_kept=attempt.is_log_kept or kept is not None,
+                remedies=[each for each in possible if "LaunchConfig(" not in each],
+            )
+        )
+
+
+def _kept_log(log: str) -> Path | None:
+    """Write a log to a new temporary file; return None if that fails."""
+    try:
+        number, name = mkstemp(prefix="stompkit-broker-", suffix=".log")
+        with open(number, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(log)
+    except OSError:
+        return None
+    return Path(name)
 
 
 def _describe(attempt: Attempt) -> str:

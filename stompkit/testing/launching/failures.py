@@ -7,31 +7,17 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Final
 
 from stompkit._common.files import reason_of
 from stompkit.testing.launching.config import LaunchConfig
-from stompkit.testing.launching.errors import (
-    Attempt,
-    BrokerError,
-    BrokerStartError,
-    describe_exit,
-)
+from stompkit.testing.launching.errors import BY_HAND, Attempt, BrokerStartError, describe_exit
 from stompkit.testing.launching.ports import is_taken
 from stompkit.testing.launching.processes.process import GuardedProcess
 from stompkit.testing.launching.readiness import Readiness
 
-__all__ = [
-    "check_port",
-    "explained",
-    "message_for_command",
-    "not_ready",
-    "port_was_taken",
-    "unlistenable",
-]
+__all__ = ["check_port", "explained", "not_ready", "port_was_taken", "unlistenable"]
 
 #: Remedies for errors of the system that prevent a broker from running.
 _REMEDIES: Final = {
@@ -53,7 +39,6 @@ _PLAIN_FOLDER: Final = (
     "name a folder whose path is UTF-8 without tabs or line ends, by TMPDIR or"
     " LaunchConfig(directory=...)"
 )
-_BY_HAND: Final = "run the command by hand, in the directory of its log"
 _ANY_PORT: Final = "leave the port out (or make it 0) to have a free one chosen"
 
 
@@ -134,7 +119,7 @@ def not_ready(
                 return BrokerStartError(
                     Attempt(config.name, problem, process.command, log=log, remedies=remedies)
                 )
-        remedies = [_PLAIN_FOLDER if _is_odd(log_path) else _BY_HAND]
+        remedies = [_PLAIN_FOLDER if _is_odd(log_path) else BY_HAND]
     return BrokerStartError(
         Attempt(
             config.name,
@@ -146,38 +131,6 @@ def not_ready(
             remedies=[*_remedies_in(log), *remedies, *_remedies_of(config.arguments)],
         )
     )
-
-
-def message_for_command(error: BrokerError) -> str:
-    """Return the message for the user of a command, who cannot set a LaunchConfig.
-
-    The log of a broker that did not start is copied to a file that the user can still read.
-    """
-    attempt = error.attempt if isinstance(error, BrokerStartError) else None
-    if attempt is None:
-        return str(error)
-    possible = [each.replace(" or LaunchConfig(directory=...)", "") for each in attempt.remedies]
-    # The directory of a launch does not remain.
-    possible = ["run the command by hand" if each == _BY_HAND else each for each in possible]
-    kept = None if attempt.log_path is None or attempt.is_log_kept else _kept_log(attempt.log)
-    changed = replace(
-        attempt,
-        log_path=kept or attempt.log_path,
-        is_log_kept=attempt.is_log_kept or kept is not None,
-        remedies=[each for each in possible if "LaunchConfig(" not in each],
-    )
-    return str(BrokerStartError(changed))
-
-
-def _kept_log(log: str) -> Path | None:
-    """Write a log to a new temporary file; return None if that fails."""
-    try:
-        number, name = mkstemp(prefix="stompkit-broker-", suffix=".log")
-        with open(number, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(log)
-    except OSError:
-        return None
-    return Path(name)
 
 
 def _is_odd(path: Path) -> bool:

@@ -107,6 +107,10 @@ class LogReading:
                     return msgspec.structs.replace(position, made=event.timestamp)
         return position
 
+    def prepared(self, places: dict[str, tuple[str, int]]) -> Prepared:
+        """Return the prepared transactions of a checkpoint, by their files and positions."""
+        return Prepared(places, self.read_again, self.search)
+
     def read_again(self, xid: str, position: Position) -> list[RowChange]:
         """Return the changes of the XA transaction that begins at a position.
 

@@ -57,7 +57,6 @@ from stompkit.replication.sources.mysql._snapshot import (
 )
 from stompkit.replication.sources.mysql._tables.catalogue import Catalogue
 from stompkit.replication.sources.mysql._tables.definitions import Definitions
-from stompkit.replication.sources.mysql._xa import Prepared
 from stompkit.replication.sources.offsets import MemoryOffsets
 from stompkit.replication.sources.publication import Publication, PublicationStoppedError
 
@@ -240,9 +239,7 @@ class MysqlPublisher:
             heartbeat_s=self._heartbeat_s,
         )
         self._definitions = Definitions(self._publication.state.get("ddl"))
-        self._prepared = Prepared(
-            self._publication.state.get("xa", {}), reading.read_again, reading.search
-        )
+        self._prepared = reading.prepared(self._publication.state.get("xa", {}))
         self._checkpoints.open(self._prepared, self._definitions)
         try:
             with suppress(PublicationStoppedError, SnapshotStoppedError):

@@ -110,7 +110,12 @@ class Grouping:
         self.skipped = 0
         self._catalogue = catalogue
         self._known = KnownTables(
-            catalogue, decoding, wants=wants, is_mariadb=is_mariadb, announce=announce
+            catalogue,
+            self._specials,
+            decoding,
+            wants=wants,
+            is_mariadb=is_mariadb,
+            announce=announce,
         )
         #: Functions by types of events in the log, and of the library's events.
         self._handlers: dict[int | type, Callable[[Any], Transaction | None]] = {
@@ -288,7 +293,10 @@ class Grouping:
         """Process a DDL statement: publish it, and its effects on rows."""
         place = self._place.file, self._log_pos
         effects = statement.effects or [Effect(table, "same") for table in statement.tables]
+        if self._catalogue.lacks_types:
+            self._definitions.specials.follow(effects, self._current_specials)
         for effect in effects:
+            self._known.forget(effect.table)
             schema, table = effect.table
             copied = self._copied.get(effect.table)
             if not self._wants(schema, table) or (copied and not is_behind(place, copied)):
@@ -318,6 +326,23 @@ class Grouping:
                     self._changes.append(empty)
                 case "copy":
                     self._copies.append(effect.table)
+
+    def _specials(self, table: Name) -> Mapping[str, str]:
+        """Return the types of a table's columns that the log lacks."""
+        known = self._definitions.specials.of(table)
+        if known is not None:
+            return known
+        # The user may see the table only since a short time.
+        found = self._catalogue.specials(*table)
+        if found and self._later.after((self._place.file, self._log_pos), table, self._spell) == []:
+            self._definitions.specials.store(table, found)
+        return found
+
+    def _current_specials(self, table: Name) -> Mapping[str, str] | None:
+        """Return such types by the catalogue; ``None`` after later statements."""
+        found = self._catalogue.specials(*table)
+        later = self._later.after((self._place.file, self._log_pos), table, self._spell)
+        return found if later == [] else None
 
     # Rows.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+import pymysql
 from pymysqlreplication.event import FormatDescriptionEvent
 
 from stompkit.replication.model.events import RowChange
@@ -19,7 +20,7 @@ from stompkit.replication.sources.mysql._dsn import Dsn
 from stompkit.replication.sources.mysql._errors import OffsetLostError
 from stompkit.replication.sources.mysql._grouping import Grouping, OnProblem
 from stompkit.replication.sources.mysql._positions import Position, is_behind
-from stompkit.replication.sources.mysql._reader import Stream
+from stompkit.replication.sources.mysql._reader import Stream, problem_of
 from stompkit.replication.sources.mysql._server import FIRST_POS, log_end, log_files
 from stompkit.replication.sources.mysql._tables.catalogue import Catalogue
 from stompkit.replication.sources.mysql._tables.definitions import Definitions
@@ -61,7 +62,15 @@ class LogReading:
         *,
         can_copy: bool = True,
     ) -> Grouping:
-        """Return the grouping of the events from a position on into transactions."""
+        """Return the grouping of the events from a position on into transactions.
+
+        Raises the errors of reading.
+        """
+        definitions = definitions or Definitions(None)
+        try:
+            definitions.load(self.catalogue, self.wants)
+        except (pymysql.Error, OSError) as error:
+            raise problem_of(error, str(position)) from None
         return Grouping(
             position,
             wants=self.wants,
@@ -71,7 +80,7 @@ class LogReading:
             is_mariadb=self.is_mariadb,
             announce=self.announce,
             on_problem=self.on_problem,
-            definitions=definitions or Definitions(None),
+            definitions=definitions,
             later=LaterStatements(self._rest, self._log_end),
             # Files of another server have other numbers.
             copied=(copied or {}) if position.file else {},

@@ -112,6 +112,8 @@ class Snapshot:
         """
         with sending():
             self._publication.flush()
+        # Rows in the log may be from before a statement that is run during the snapshot.
+        self._definitions.load(self._catalogue, self._wants)
         with closing(self._dsn.connect(conv=_WRITING, autocommit=False)) as connection:
             position = self._begin(connection)
             if self._is_copy:

@@ -23,6 +23,8 @@ from stompkit.replication.sources.mysql._tables.statements import Effect, parse_
 from tests.effort import drawn
 from tests.replication.sources.mysql.reading import Database, Reading
 
+Types = dict[str, st.SearchStrategy[str]]
+
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(20))"
 ROWS = "INSERT INTO t VALUES (1, 1, 'x'), (2, 2, 'y')"
 
@@ -201,53 +203,72 @@ def test_a_column_is_renamed_in_a_target_that_requires_it(
 _TYPES = {
     "VARCHAR(9)": st.sampled_from(["'abc'", "'7'", "''", "NULL"]),
     "INT": st.sampled_from(["0", "7", "NULL"]),
+    "JSON": st.sampled_from(["NULL", """'{"a":1}'"""]),
+}
+_OF_MARIADB = {
+    "UUID": st.sampled_from(["'0f8fad5b-d9cb-469f-a165-70867728950e'"]),
+    "INET6": st.sampled_from(["'2001:db8::1'"]),
 }
 
 
 @st.composite
-def _statements(draw: st.DrawFn) -> tuple[list[str], list[str]]:
-    """Return statements about one table, and its columns afterwards; ``""`` is a run of the job."""
-    columns = {"a": "VARCHAR(9)"}
-    create = "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9))"
-    statements = [create]
+def _statements(draw: st.DrawFn, types: Types) -> tuple[list[str], dict[str, list[str]]]:
+    """Return statements, and the tables with their columns afterwards.
+
+    The empty statement is a run of the job.
+    """
+    first = draw(st.sampled_from(sorted(types)))
+    columns = {"a": first}
+    statements = [f"CREATE TABLE t (id INT PRIMARY KEY, a {first})"]
+    others: dict[str, list[str]] = {}
     for _ in range(draw(st.integers(1, 12))):
         name = draw(st.sampled_from(sorted(columns)))
         free = draw(st.sampled_from("abc"))
-        kind = draw(st.sampled_from(list(_TYPES)))
-        match draw(st.sampled_from("REPLACE REPLACE REPLACE ADD CHANGE MODIFY DROP TABLE".split())):
-            case "REPLACE":
-                values = ", ".join(draw(_TYPES[kind]) for kind in columns.values())
+        kind = draw(st.sampled_from(sorted(types)))
+        match draw(st.sampled_from("ROW ROW ROW ADD CHANGE MODIFY DROP TABLE RENAME".split())):
+            case "ROW":
+                values = ", ".join(draw(types[each]) for each in columns.values())
                 statements.append(f"REPLACE INTO t VALUES ({draw(st.integers(1, 3))}, {values})")
             case "ADD" if free not in columns:
-                default = draw(st.sampled_from(["", " DEFAULT 5"]))
+                default = draw(st.sampled_from(["", " DEFAULT 5"])) if kind == "INT" else ""
                 statements.append(f"ALTER TABLE t ADD {free} {kind}{default}")
                 columns[free] = kind
             case "CHANGE" if free not in columns:
                 statements.append(f"ALTER TABLE t CHANGE {name} {free} {columns[name]}")
                 columns = {free if each == name else each: columns[each] for each in columns}
-            case "MODIFY":
-                statements.append(f"DELETE FROM t WHERE {name} = 'abc' OR {name} = ''")
+            case "MODIFY" if _OF_MARIADB.keys().isdisjoint((kind, columns[name])) or (
+                "VARCHAR(9)" in (kind, columns[name])
+            ):
+                statements.append(f"UPDATE t SET {name} = NULL")
                 statements.append(f"ALTER TABLE t MODIFY {name} {kind}")
                 columns[name] = kind
             case "DROP" if len(columns) > 1:
                 statements.append(f"ALTER TABLE t DROP {name}")
                 del columns[name]
-            case "TABLE":
-                statements += ["DROP TABLE t", create]
-                columns = {"a": "VARCHAR(9)"}
+            case "TABLE" | "RENAME" as action:
+                other = f"t{len(others)}"
+                if action == "RENAME":
+                    others[other] = ["id", *columns]
+                statements.append(
+                    f"RENAME TABLE t TO {other}" if action == "RENAME" else "DROP TABLE t"
+                )
+                statements.append(f"CREATE TABLE t (id INT PRIMARY KEY, a {kind})")
+                columns = {"a": kind}
         statements += [""] if draw(st.booleans()) else []
-    return statements, ["id", *columns]
+    return statements, {**others, "t": ["id", *columns]}
 
 
 def test_a_job_that_is_behind_follows_any_statements(database: Database, tmp_path: Path) -> None:
     number = itertools.count()
+    types = _TYPES if database.is_mysql else {**_TYPES, **_OF_MARIADB}
 
-    @settings(max_examples=drawn(15), deadline=None, derandomize=True, phases=[Phase.generate])
-    @given(_statements())
-    def check(drawn: tuple[list[str], list[str]]) -> None:
-        statements, columns = drawn
+    @settings(max_examples=drawn(20), deadline=None, derandomize=True, phases=[Phase.generate])
+    @given(_statements(types))
+    def check(drawn: tuple[list[str], dict[str, list[str]]]) -> None:
+        statements, tables = drawn
         path = tmp_path / f"{next(number)}.sqlite"
-        database.run("DROP TABLE IF EXISTS t")
+        for (name,) in database.ask("SHOW TABLES"):
+            database.run(f"DROP TABLE {name}")
         reading = Reading(database, snapshot="initial", announce=True)
         failed: list[BaseException] = []
         with Feeder(SqlSink(f"sqlite:///{path}", create=True), on_end=failed.append):
@@ -258,9 +279,10 @@ def test_a_job_that_is_behind_follows_any_statements(database: Database, tmp_pat
                 else:
                     reading.publisher().run()
         assert failed == []
-        query = f"SELECT {', '.join(columns)} FROM t"
-        found = copied(path, Case([], columns=", ".join(columns)))
-        assert sorted(found) == sorted(database.ask(query)), statements
+        for table, columns in tables.items():
+            case = Case([], table, ", ".join(columns))
+            rows = database.ask(f"SELECT {case.columns} FROM {table}")
+            assert sorted(copied(path, case), key=repr) == sorted(rows, key=repr), statements
 
     check()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from stompkit.replication.sources.mysql._tables.tokens import Name, Token, Tokens
 
-__all__ = ["Effect", "alteration"]
+__all__ = ["Effect", "alteration", "definitions_in"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,10 @@ class Effect:
     added: tuple[str, ...] = ()
     #: True if a ``copy`` is needed only for renamed columns.
     only_names: bool = False
+    #: Former name of a renamed table, or the table after which a new one is modelled.
+    was: Name | None = field(default=None, compare=False)
+    #: Special types of the columns that the statement defines; ``None`` for other types.
+    types: tuple[tuple[str, str | None], ...] = field(default=(), compare=False)
 
 
 #: Clauses of ALTER TABLE that leave all rows unchanged, by their first words.
@@ -55,6 +59,54 @@ _FOLLOWED: Final[Mapping[str, frozenset[str]]] = {
 _VALUED: Final = frozenset(
     "DEFAULT NOT GENERATED AS AUTO_INCREMENT SERIAL TIMESTAMP PRIMARY ON".split()
 )
+
+
+#: Types that the log does not contain completely.
+_SPECIAL: Final[Mapping[str, str]] = {
+    "UUID": "uuid",
+    "INET4": "inet4",
+    "INET6": "inet6",
+    "JSON": "json",
+}
+#: Start of names of the server's hidden columns, which columns of applications may have as well.
+_HIDDEN: Final = "DB_ROW_HASH_"
+
+
+def special_type(name: str, words: Tokens) -> str | None:
+    """Return the special type of a column by its definition without the name, if it has one."""
+    first = words.peek()
+    if first in _SPECIAL:
+        return _SPECIAL[first]
+    texts: list[str] = []
+    while not words.is_end:
+        texts.append(words.take()[1].upper())
+    if texts[:4] == ["YEAR", "(", "2", ")"]:
+        return "year(2)"
+    # As SHOW CREATE TABLE writes a column of the type JSON.
+    check = ["CHECK", "(", "JSON_VALID", "(", name.upper(), ")", ")"]
+    if any(texts[at : at + len(check)] == check for at in range(len(texts))):
+        return "json"
+    return "" if name.startswith(_HIDDEN) else None
+
+
+def definitions_in(tokens: Tokens) -> list[tuple[str, str | None]]:
+    """Return the columns in parentheses, with their special types."""
+    if not tokens.skip("("):
+        return []
+    depth = 1
+    inner: list[Token] = []
+    while not tokens.is_end:
+        taken = tokens.take()
+        depth += {"(": 1, ")": -1}.get(taken[1], 0) if taken[0] == "symbol" else 0
+        if not depth:
+            break
+        inner.append(taken)
+    found = []
+    for clause in _clauses(Tokens(inner)):
+        words = Tokens(clause)
+        if _is_column(words) and (name := words.name()):
+            found.append((name, special_type(name, words)))
+    return found
 
 
 def _clauses(tokens: Tokens) -> Iterator[list[Token]]:
@@ -103,6 +155,7 @@ def alteration(
     retyped: list[str] = []
     dropped: list[str] = []
     added: list[str] = []
+    types: list[tuple[str, str | None]] = []
     others: list[Effect] = []
     new: Name | None = None
     if tokens.skip("WAIT"):
@@ -120,6 +173,7 @@ def alteration(
             name = words.name()
             if not name or words.has(_VALUED):
                 is_copy = True
+            types += [(name, special_type(name, words))] if name else definitions_in(words)
             added += [name] if name else []
         elif verb == "DROP":
             if words.peek() in ("PARTITION", "SYSTEM"):
@@ -147,6 +201,7 @@ def alteration(
             if name != old:
                 renamed.append((old, name))
             retyped.append(name)
+            types.append((name, special_type(name, words)))
         elif verb == "EXCHANGE":
             is_copy = True
             while words.peek() != "TABLE" and words.name():
@@ -177,11 +232,12 @@ def alteration(
         dropped=tuple(dropped),
         added=tuple(added),
         only_names=only_names,
+        types=tuple(types),
     )
     if new is None or new == table:
         return [effect, *others]
     return [
         Effect(table, "gone"),
-        replace(effect, table=new, kind="copy", only_names=False),
+        replace(effect, table=new, kind="copy", only_names=False, was=table),
         *others,
     ]

@@ -21,6 +21,8 @@ from stompkit.replication.sources.mysql._server import text_of
 __all__ = ["Catalogue", "described", "type_of"]
 
 _SPECIAL: Final = ("uuid", "inet4", "inet6")
+#: Schemas of the server itself.
+_OF_SERVER: Final = ("information_schema", "mysql", "performance_schema", "sys")
 _CHOICES: Final = ("enum", "set")
 _TYPES: Final = {
     "tinyint": "int",
@@ -122,35 +124,54 @@ class Catalogue:
     def specials(self, schema: str, table: str) -> dict[str, str]:
         """Return the columns whose types the log does not contain completely, by their names.
 
-        Empty if the user may not see the table. The types are the current ones: if a column has
-        become a UUID since, its earlier bytes are read as one.
+        Empty if the user may not see the table. The types are the current ones.
         """
+        found = self._specials("{0}_SCHEMA = %s AND TABLE_NAME = %s", (schema, table))
+        return found.get((schema, table), {})
+
+    def all_specials(self) -> dict[tuple[str, str], dict[str, str]]:
+        """Return the columns that :meth:`specials` finds in any visible table, by table."""
+        found: dict[tuple[str, str], dict[str, str]] = {}
+        if self._is_mariadb:
+            # A query of all schemas would open the views of the server's own ones.
+            query = "SELECT SCHEMA_NAME FROM INFORMATION_SCHEMA.SCHEMATA"
+            for (schema,) in self._ask(query, ()):
+                if schema not in _OF_SERVER:
+                    found |= self._specials("{0}_SCHEMA = %s", (schema,))
+        return found
+
+    @property
+    def lacks_types(self) -> bool:
+        """True if the log of this kind of server lacks some types."""
+        return self._is_mariadb
+
+    def _specials(
+        self, condition: str, values: tuple[Any, ...]
+    ) -> dict[tuple[str, str], dict[str, str]]:
+        """Return special types by table and column; *condition* is one for schema and table."""
+        found: dict[tuple[str, str], dict[str, str]] = {}
         if not self._is_mariadb:
-            return {}
-        # Application columns with the same names as hidden ones are not special.
-        named = self._ask(
-            "SELECT COLUMN_NAME FROM INFORMATION_SCHEMA.COLUMNS "
-            "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
-            "AND COLUMN_NAME LIKE 'DB\\_ROW\\_HASH\\_%%'",
-            (schema, table),
-        )
-        found = {name: "" for (name,) in named}
-        found |= {
-            name: kind
-            for name, kind in self._ask(
-                "SELECT COLUMN_NAME, IF(DATA_TYPE = 'year', COLUMN_TYPE, DATA_TYPE) "
-                "FROM INFORMATION_SCHEMA.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
-                "AND (DATA_TYPE IN %s OR COLUMN_TYPE = 'year(2)')",
-                (schema, table, _SPECIAL),
-            )
-        }
-        documents = self._ask(
-            "SELECT CONSTRAINT_NAME FROM INFORMATION_SCHEMA.CHECK_CONSTRAINTS "
-            "WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s AND LEVEL = 'Column' "
+            return found
+        of_columns, of_checks = condition.format("TABLE"), condition.format("CONSTRAINT")
+        for schema, table, name, kind in self._ask(
+            "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, "
+            # Application columns with the same names as hidden ones are not special.
+            "CASE WHEN DATA_TYPE = 'year' THEN COLUMN_TYPE "
+            "WHEN DATA_TYPE IN %s THEN DATA_TYPE ELSE '' END "
+            f"FROM INFORMATION_SCHEMA.COLUMNS WHERE {of_columns} "
+            "AND (DATA_TYPE IN %s OR COLUMN_TYPE = 'year(2)' "
+            "OR COLUMN_NAME LIKE 'DB\\_ROW\\_HASH\\_%%')",
+            (_SPECIAL, *values, _SPECIAL),
+        ):
+            found.setdefault((schema, table), {})[name] = kind
+        for schema, table, name in self._ask(
+            "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME "
+            f"FROM INFORMATION_SCHEMA.CHECK_CONSTRAINTS WHERE {of_checks} AND LEVEL = 'Column' "
             "AND CHECK_CLAUSE = CONCAT('json_valid(`', CONSTRAINT_NAME, '`)')",
-            (schema, table),
-        )
-        return {**found, **{name: "json" for (name,) in documents}}
+            values,
+        ):
+            found.setdefault((schema, table), {})[name] = "json"
+        return found
 
     def converted(self, octets: bytes, charset: str) -> str:
         """Return bytes of a character set, converted to Unicode by the server."""

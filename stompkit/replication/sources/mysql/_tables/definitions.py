@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+from stompkit.replication.sources.mysql._tables.catalogue import Catalogue
+from stompkit.replication.sources.mysql._tables.specials import Specials
 from stompkit.replication.sources.mysql._tables.statements import Effect, Name
 
 __all__ = ["Definitions", "Outcome"]
@@ -23,8 +26,8 @@ class Definitions:
     def __init__(self, state: dict[str, Any] | None) -> None:
         """Restore from :meth:`state`; ``None`` for an empty start."""
         state = state or {}
-        #: Number that every change raises.
-        self.revision = 0
+        self._revision = 0
+        self._is_loaded = False
         self._gone: set[Name] = {(schema, table) for schema, table in state.get("gone", ())}
         self._dropped: dict[Name, set[str]] = {
             (schema, table): set(names) for schema, table, names in state.get("columns", ())
@@ -33,6 +36,14 @@ class Definitions:
         self._databases: dict[str, set[str]] = {
             name: set(tables) for name, tables in state.get("databases", {}).items()
         }
+
+        #: Types that the log lacks, of the columns of tables.
+        self.specials = Specials(state.get("specials", ()))
+
+    @property
+    def revision(self) -> int:
+        """Number that every change raises."""
+        return self._revision + self.specials.revision
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint, as JSON values."""
@@ -44,19 +55,30 @@ class Definitions:
                 if self._databases
                 else {}
             ),
+            **({"specials": self.specials.state()} if self.specials else {}),
         }
+
+    def load(self, catalogue: Catalogue, wants: Callable[[str, str], bool]) -> None:
+        """Record the types that the log lacks, at the first start of a job."""
+        if self.specials or self._is_loaded:
+            return
+        for table, types in catalogue.all_specials().items():
+            if wants(*table):
+                self.specials.store(table, types)
+        self._is_loaded = True
 
     def is_gone(self, table: Name) -> None:
         """Record that a table does not exist."""
-        self.revision += 1
+        self._revision += 1
         self._gone.add(table)
         self._dropped.pop(table, None)
 
     def drop_database(self, name: str) -> None:
         """Record that no table of a database exists; the log does not list them."""
-        self.revision += 1
+        self._revision += 1
         self._gone = {table for table in self._gone if table[0] != name}
         self._dropped = {table: names for table, names in self._dropped.items() if table[0] != name}
+        self.specials.drop_database(name)
         self._databases.pop(name, None)
         self._databases[name] = set()
         if len(self._databases) > _MOST_DATABASES:
@@ -76,7 +98,7 @@ class Definitions:
 
         Without ``can_copy``, consumers keep the values of dropped columns even then.
         """
-        self.revision += 1
+        self._revision += 1
         table = effect.table
         outcome: Outcome = "nothing"
         if effect.kind == "gone":

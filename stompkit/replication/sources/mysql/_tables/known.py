@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from stompkit.replication.sources.mysql._binlog.events import LogEvent
 from stompkit.replication.sources.mysql._binlog.rows import Decoding, TableRows
 from stompkit.replication.sources.mysql._binlog.tablemap import parse_table_map
 from stompkit.replication.sources.mysql._tables.catalogue import Catalogue, Described, described
-from stompkit.replication.sources.mysql._tables.statements import Effect
+from stompkit.replication.sources.mysql._tables.statements import Effect, Name
 
 __all__ = ["KnownTables"]
 
@@ -23,14 +23,19 @@ class KnownTables:
     def __init__(
         self,
         catalogue: Catalogue,
+        specials: Callable[[Name], Mapping[str, str]],
         decoding: Decoding,
         *,
         wants: Callable[[str, str], bool],
         is_mariadb: bool,
         announce: bool,
     ) -> None:
-        """Start empty; with ``announce``, publish the columns of tables at their first event."""
+        """Start empty; with ``announce``, publish the columns of tables at their first event.
+
+        ``specials`` returns the types of a table's columns that the log lacks.
+        """
         self._catalogue = catalogue
+        self._specials = specials
         self._wants = wants
         self._decoding = decoding
         self._is_mariadb = is_mariadb
@@ -80,7 +85,7 @@ class KnownTables:
         rows = self._rows_by_map.get(body[6:])
         if rows is None:
             mapped = parse_table_map(body, is_mariadb=self._is_mariadb)
-            specials = self._catalogue.specials(mapped.schema, mapped.table)
+            specials = self._specials((mapped.schema, mapped.table))
             nulls = partial(self._catalogue.nulls, mapped.schema, mapped.table)
             rows = TableRows(mapped, specials, self._decoding, nulls)
             self._rows_by_map[body[6:]] = rows
@@ -105,6 +110,15 @@ class KnownTables:
 
     # Statements.
 
+    def forget(self, table: Name) -> None:
+        """Forget the readers of a table, whose columns may have other types from now on."""
+        self._rows.clear()
+        self._rows_by_map = {
+            body: rows
+            for body, rows in self._rows_by_map.items()
+            if (rows.schema, rows.table) != table
+        }
+
     def changed(
         self,
         name: tuple[str, str],
@@ -122,7 +136,6 @@ class KnownTables:
         again. ``is_new``: the table has replaced one whose columns may have had other types.
         """
         schema, table = name
-        self._forget(schema, table)
         self._published[schema, table] = columns
         after: dict[str, Any] = {"statement": statement}
         if columns:
@@ -145,17 +158,9 @@ class KnownTables:
         """Return the changes for a dropped database; the log does not list its tables."""
         names = [name for name in self._published if name[0] == database]
         for name in names:
-            self._forget(*name)
+            self.forget(name)
             del self._published[name]
         return [_schema_change(*name, {"statement": statement}) for name in names]
-
-    def _forget(self, schema: str, table: str) -> None:
-        self._rows.clear()
-        self._rows_by_map = {
-            body: rows
-            for body, rows in self._rows_by_map.items()
-            if (rows.schema, rows.table) != (schema, table)
-        }
 
 
 def _schema_change(schema: str, table: str, after: dict[str, Any]) -> RowChange:

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from stompkit.replication.sources.mysql._tables.alterations import Effect, alteration
+from stompkit.replication.sources.mysql._tables.alterations import (
+    Effect,
+    alteration,
+    definitions_in,
+)
 from stompkit.replication.sources.mysql._tables.tokens import Name, Tokens, tokens_of
 
 __all__ = ["Effect", "Name", "Statement", "parse_statement"]
@@ -51,7 +55,10 @@ class Statement:
             self,
             tables=tuple(map(table, self.tables)),
             name=database(self.name) if self.kind == "drop database" else self.name,
-            effects=tuple(replace(each, table=table(each.table)) for each in self.effects),
+            effects=tuple(
+                replace(each, table=table(each.table), was=each.was and table(each.was))
+                for each in self.effects
+            ),
         )
 
 
@@ -148,13 +155,26 @@ def _definition(verb: str, tokens: Tokens, schema: str) -> Statement:
         return _effects(alteration(tokens, schema, table, drops_rows=drops_rows))
     if verb == "CREATE":
         kind: Literal["replaced", "made"] = "replaced" if is_replacing else "made"
-        return _effects([Effect(table, kind, is_if_missing=is_if_missing)])
+        effect = Effect(table, kind, is_if_missing=is_if_missing)
+        model, types = _columns_made(tokens, schema)
+        return _effects([replace(effect, was=model, types=types)])
     found = [Effect(table, "gone")]
     while tokens.skip(","):
         other = tokens.table(schema)
         if other is not None:
             found.append(Effect(other, "gone"))
     return _effects(found)
+
+
+def _columns_made(
+    tokens: Tokens, schema: str
+) -> tuple[Name | None, tuple[tuple[str, str | None], ...]]:
+    """Return the model of a new table, if it has one, and the special types of its columns."""
+    if tokens.peek_second() == "LIKE":
+        tokens.skip("(")
+    if tokens.skip("LIKE"):
+        return tokens.table(schema), ()
+    return None, tuple(definitions_in(tokens))
 
 
 def _effects(effects: list[Effect]) -> Statement:
@@ -164,15 +184,20 @@ def _effects(effects: list[Effect]) -> Statement:
 def _renames(tokens: Tokens, schema: str) -> list[Effect]:
     """Return the effects of RENAME TABLE, which renames one table after the other."""
     found: dict[Name, Effect] = {}
+    #: Names before the statement.
+    former: dict[Name, Name] = {}
     while not tokens.is_end:
         old = tokens.table(schema)
         while not tokens.is_end and not tokens.skip("TO"):
             tokens.take()
         new = tokens.table(schema)
+        if old is not None and new is not None:
+            former[new] = former.pop(old, old)
         for table, kind in ((old, "gone"), (new, "copy")):
             if table is not None:
                 found.pop(table, None)
-                found[table] = Effect(table, kind)  # type: ignore[arg-type]
+                was = former.get(table) if kind == "copy" else None
+                found[table] = Effect(table, kind, was=was)  # type: ignore[arg-type]
         while not tokens.is_end and not tokens.skip(","):
             tokens.take()
         tokens.skip("IF", "EXISTS")

@@ -462,6 +462,15 @@ def untold_change(kind: str, *columns: Mapping[str, object], **more: object) -> 
 B = {"name": "b", "type": "text"}
 
 
+def test_a_table_that_is_not_made_yet_is_empty(target: Target) -> None:
+    empty = change("truncate", {})
+    with pytest.raises(ApplyError, match="no such table"):
+        apply(target, empty)
+    apply(target, empty, create=True)
+    apply(target, schema_change(ID, A), row(1, a="x"), create=True)
+    assert target.table() == [(1, "x")]
+
+
 @pytest.mark.parametrize("kind", ["names", "values"])
 def test_columns_that_exchange_their_names_stop_a_sink_unless_rows_are_told_again(
     target: Target, kind: str

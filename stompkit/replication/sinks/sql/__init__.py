@@ -126,6 +126,7 @@ class SqlSink:
             backend,
             on_missing=on_missing,
             unknown_columns=unknown_columns,
+            creates=create,
         )
         self._tables = TableEvolution(self._database, self._catalog, creates=create, evolves=evolve)
         self._rows = RowByRow(

@@ -275,6 +275,7 @@ class Grouping:
                     RowChange(table=table, action="truncate", key={}, schema=schema)
                     for schema, table in statement.tables
                     if self._wants(schema, table)
+                    and not self._definitions.is_unpublished((schema, table))
                 )
             case "drop database":
                 self._definitions.drop_database(statement.name)
@@ -310,6 +311,10 @@ class Grouping:
                 effect = combined(effect, later or ())
             elif later != []:
                 columns = []
+            if columns:
+                self._definitions.publish(effect.table, with_columns=True)
+            elif outcome == "nothing" and effect.kind == "made" and not effect.is_if_missing:
+                self._definitions.publish(effect.table, with_columns=False)
             self._changes.append(
                 self._known.changed(
                     effect.table,
@@ -321,7 +326,7 @@ class Grouping:
                 )
             )
             match outcome:
-                case "empty":
+                case "empty" if not self._definitions.is_unpublished(effect.table):
                     empty = RowChange(table=table, action="truncate", key={}, schema=schema)
                     self._changes.append(empty)
                 case "copy":
@@ -355,6 +360,7 @@ class Grouping:
                 return
             if announcement is not None:
                 self._changes.append(announcement)
+                self._definitions.publish((rows.schema, rows.table), with_columns=True)
             begin = len(self._changes)
             self._changes.extend(rows.changes(event))
         except _DECODING as error:

@@ -87,8 +87,10 @@ class Planner:
         on_missing: OnMissing,
         unknown_columns: OnMissing,
         most_rows: int = MOST_ROWS,
+        creates: bool = False,
     ) -> None:
-        """Start empty."""
+        """Start empty; with ``creates``, a missing table has no rows to truncate."""
+        self._creates = creates
         self._catalog = catalog
         self._key_columns = key_columns
         self._backend = backend
@@ -124,7 +126,8 @@ class Planner:
         except TablesClashError as clash:
             raise problem_with(changeset, change, str(clash)) from None
         if table is None:
-            if self._on_missing == "ignore":
+            is_empty = self._creates and change.action == "truncate"
+            if self._on_missing == "ignore" or is_empty:
                 return
             raise problem_with(changeset, change, _NO_TABLE)
         if table.engine_without_transactions:

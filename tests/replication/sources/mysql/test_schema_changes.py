@@ -95,6 +95,16 @@ def test_columns_that_later_statements_have_changed_come_with_the_rows(database:
     assert told == [None, ["id"], ["id", "a"]]
 
 
+def test_a_table_whose_columns_are_not_published_is_not_emptied(database: Database) -> None:
+    """The target does not have it yet."""
+    create = "CREATE TABLE t (id INT PRIMARY KEY, a INT)"
+    reading = Reading(database)
+    database.run(create, "TRUNCATE TABLE t", "DROP TABLE t", create, "ALTER TABLE t ADD b INT")
+    assert [change.action for change in reading.changes()] == ["schema"] * 4
+    database.run("TRUNCATE TABLE t")
+    assert [change.action for change in reading.changes()] == ["truncate"]
+
+
 def test_columns_are_not_those_of_another_table_that_has_the_name_since(
     database: Database,
 ) -> None:

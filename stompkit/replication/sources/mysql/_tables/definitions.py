@@ -37,6 +37,10 @@ class Definitions:
             name: set(tables) for name, tables in state.get("databases", {}).items()
         }
 
+        #: New tables whose columns were not published yet, and therefore no rows.
+        self._unpublished: set[Name] = {
+            (schema, table) for schema, table in state.get("unpublished", ())
+        }
         #: Types that the log lacks, of the columns of tables.
         self.specials = Specials(state.get("specials", ()))
 
@@ -55,6 +59,7 @@ class Definitions:
                 if self._databases
                 else {}
             ),
+            **({"unpublished": sorted(map(list, self._unpublished))} if self._unpublished else {}),
             **({"specials": self.specials.state()} if self.specials else {}),
         }
 
@@ -66,6 +71,16 @@ class Definitions:
             if wants(*table):
                 self.specials.store(table, types)
         self._is_loaded = True
+
+    def publish(self, table: Name, *, with_columns: bool) -> None:
+        """Record that a new table is published, with its columns or for now without them."""
+        if with_columns == (table in self._unpublished):
+            self._revision += 1
+        (self._unpublished.discard if with_columns else self._unpublished.add)(table)
+
+    def is_unpublished(self, table: Name) -> bool:
+        """Return True if consumers know no columns of a new table, and have no rows of it."""
+        return table in self._unpublished
 
     def is_gone(self, table: Name) -> None:
         """Record that a table does not exist."""
@@ -79,6 +94,7 @@ class Definitions:
         self._gone = {table for table in self._gone if table[0] != name}
         self._dropped = {table: names for table, names in self._dropped.items() if table[0] != name}
         self.specials.drop_database(name)
+        self._unpublished = {table for table in self._unpublished if table[0] != name}
         self._databases.pop(name, None)
         self._databases[name] = set()
         if len(self._databases) > _MOST_DATABASES:

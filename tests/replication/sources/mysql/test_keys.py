@@ -70,6 +70,18 @@ def test_the_catalogue_has_the_columns_and_keys_of_the_log(
 
 
 @pytest.mark.mariadb_only
+def test_a_table_without_a_primary_key_has_the_first_unique_key(database: Database) -> None:
+    """In the order of the definition of the table."""
+    columns = "x INT NOT NULL, y INT NOT NULL, z LONGTEXT"
+    keys = "UNIQUE (y), UNIQUE (x, y)"
+    period = f"{_PERIOD}) WITH SYSTEM VERSIONING"
+    database.run(f"CREATE TABLE t ({columns}, {keys}, {period}")
+    (schema,) = Reading(database).changes(snapshot="only", announce=True)
+    assert schema.after is not None
+    assert [each["name"] for each in schema.after["columns"] if each["key"]] == ["y", "e"]
+
+
+@pytest.mark.mariadb_only
 @pytest.mark.parametrize("period", ["", f", {_PERIOD}"])
 def test_a_table_with_system_versioning_arrives_with_its_history(
     database: Database, tmp_path: Path, period: str

@@ -187,15 +187,16 @@ class Catalogue:
 
         With the hidden end of a row's period, which the server appends to all of these.
         """
+        # Sorting by numbers alone is not stable. MariaDB lists indexes in their order, columns too.
+        order = "" if self._is_mariadb else " ORDER BY INDEX_NAME, SEQ_IN_INDEX"
         indexes: dict[str, list[tuple[str, bool]]] = {}
         for index, column, is_nullable in self._ask(
             "SELECT INDEX_NAME, COLUMN_NAME, NULLABLE FROM INFORMATION_SCHEMA.STATISTICS "
-            "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 "
-            "ORDER BY INDEX_NAME <> 'PRIMARY', SEQ_IN_INDEX",
+            f"WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0{order}",
             (schema, table),
         ):
             indexes.setdefault(index, []).append((column, is_nullable == "YES"))
-        for columns in indexes.values():
+        for _, columns in sorted(indexes.items(), key=lambda each: each[0] != "PRIMARY"):
             if not any(is_nullable for _, is_nullable in columns):
                 end = [_PERIOD[1]] if self._has_hidden_period(schema, table) else []
                 return (*(name for name, _ in columns), *end)

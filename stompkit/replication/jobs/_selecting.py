@@ -17,7 +17,7 @@ from stompkit.replication.jobs.feeder import FeederClosedError
 from stompkit.replication.model.events import Changeset, EncodedChangeset
 from stompkit.replication.model.signals import emit, has_receivers
 from stompkit.replication.model.tables import Tables
-from stompkit.replication.sinks import Refuse, RowSink, Sink
+from stompkit.replication.sinks import Refuse, RowSink, Sink, SinkMisconfiguredError
 from stompkit.replication.sinks.forwarders.stomp import StompSub
 
 __all__ = ["CountingEmitter", "SelectingSink"]
@@ -48,15 +48,22 @@ class SelectingSink:
 
     def apply(self, changesets: Sequence[Changeset]) -> None:
         """Apply the selected changes; an empty changeset still advances the sequence number."""
-        self._sink.apply([_selected(self._tables, each) for each in changesets])
+        self._sink.apply([self._selected(each) for each in changesets])
 
     def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
         """Apply the selected changes that the sink accepts; see RowSink."""
-        selected = _selected(self._tables, changeset)
+        selected = self._selected(changeset)
         if isinstance(self._sink, RowSink):
             self._sink.apply_rows(selected, refuse)
         else:
             self._sink.apply([selected])
+
+    def _selected(self, changeset: Changeset) -> Changeset:
+        try:
+            return _selected(self._tables, changeset)
+        except ValueError as problem:
+            # Only other options help.
+            raise SinkMisconfiguredError(str(problem)) from None
 
 
 class CountingEmitter:

@@ -120,7 +120,8 @@ class Tables:
     def shape(self, change: RowChange) -> RowChange:
         """Return the change without excluded columns, and with masked values.
 
-        Raises ``ValueError`` if a key would no longer identify the row.
+        Raises ``ValueError`` if a key would no longer identify the row, and if a column is renamed
+        to a name without a rule.
         """
         if not self._rules:
             return change
@@ -177,6 +178,7 @@ class Tables:
 
     def _shape_columns(self, change: RowChange) -> RowChange:
         after = change.after or {}
+        self._check_renamed(change, after.get("renamed"))
         columns = after.get("columns")
         if columns is None:
             return change
@@ -185,6 +187,18 @@ class Tables:
         reported = {name: value for name, value in after.items() if name != "statement"}
         reported = after if len(kept) == len(columns) else reported
         return msgspec.structs.replace(change, after={**reported, "columns": kept})
+
+    def _check_renamed(self, change: RowChange, renamed: Value) -> None:
+        """Refuse to publish the values of an excluded or masked column under another name."""
+        for old, new in renamed.items() if isinstance(renamed, dict) else ():
+            rule = self._rule(change, old)
+            if rule is not None and self._rule(change, str(new)) is None:
+                option = "--exclude-columns" if rule is _drop else "--mask"
+                raise ValueError(
+                    f"column {old} of {change.name} is called {new} now, which {option} does not"
+                    f" name: its values are not published. Add a rule for {new}, and keep that for"
+                    f" {old}"
+                )
 
 
 def _listed(name: str, patterns: Iterable[str]) -> list[str]:

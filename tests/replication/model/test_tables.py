@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 
@@ -163,3 +165,31 @@ def test_a_pattern_that_names_no_column_is_refused() -> None:
 
 def test_a_secret_is_not_shown() -> None:
     assert "s3cr3t" not in repr(Tables(masks={"users.email": "hash:s3cr3t"}))
+
+
+@pytest.mark.parametrize(
+    ("rules", "option"),
+    [
+        ({"columns_exclude": ["users.email"]}, "--exclude-columns"),
+        ({"masks": {"users.email": "null"}}, "--mask"),
+    ],
+)
+def test_a_column_with_a_rule_is_not_published_under_another_name(
+    rules: dict[str, Any], option: str
+) -> None:
+    columns = [{"name": "mail", "type": "text"}]
+    for known in ({"columns": columns}, {}):
+        renamed = RowChange(
+            table="users",
+            action="schema",
+            key={},
+            after={**known, "renamed": {"email": "mail", "age": "years"}},
+        )
+        with pytest.raises(ValueError, match=f"email of users is called mail now, which {option}"):
+            Tables(**rules).shape(renamed)
+        both: dict[str, Any] = {
+            "columns_exclude": [*rules.get("columns_exclude", ()), "users.mail"],
+            "masks": rules.get("masks"),
+        }
+        assert (Tables(**both).shape(renamed).after or {})["renamed"]
+        assert Tables(columns_exclude=["users.other"]).shape(renamed) == renamed

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from stompkit.replication.jobs.feeder import Feeder
 from stompkit.replication.model.signals import CHANGESET
+from stompkit.replication.model.tables import Tables
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.sources.mysql._tables.definitions import Definitions
 from stompkit.replication.sources.mysql._tables.statements import Effect, parse_statement
 from tests.effort import drawn
-from tests.replication.sources.mysql.reading import Database, Reading
+from tests.replication.sources.mysql.reading import Database, Reading, received
 
 Types = dict[str, st.SearchStrategy[str]]
 
@@ -325,6 +326,18 @@ def test_a_copy_that_is_interrupted_begins_anew(database: Database) -> None:
     actions = [change.action for change in reading.changes()]
     assert actions == ["schema", "truncate", "read"]
     assert reading.changes() == []
+
+
+def test_an_excluded_column_is_not_copied_under_another_name(database: Database) -> None:
+    database.run(TABLE, ROWS)
+    tables = Tables(include=[f"{database.name}.*"], columns_exclude=["t.b"])
+    reading = Reading(database, snapshot="initial", tables=tables)
+    reading.changes()
+    database.run("ALTER TABLE t RENAME COLUMN b TO c", "INSERT INTO t VALUES (3, 3, 'z')")
+    for _ in range(2):
+        with received() as found, pytest.raises(ValueError, match=r"b of .*t is called c now"):
+            reading.publisher().run()
+        assert [change for each in found for change in each.changes] == []
 
 
 def test_without_a_snapshot_it_is_said_that_rows_are_others(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime, time, timedelta, timezone
@@ -13,7 +14,7 @@ import pytest
 
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.values import Json
-from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks import ApplyError, Refused
 from stompkit.replication.sinks.sql import SqlSink
 from tests.replication.sinks.sql_targets import (
     Target,
@@ -460,6 +461,24 @@ def untold_change(kind: str, *columns: Mapping[str, object], **more: object) -> 
 
 
 B = {"name": "b", "type": "text"}
+
+
+def test_a_row_of_another_key_than_the_targets_is_refused_with_advice(target: Target) -> None:
+    target.execute(PLAIN, "INSERT INTO t VALUES (1, 'x')")
+    again = change("write", {"id": 1, "a": "y"}, after={"id": 1, "a": "y"})
+    advice = (
+        r"The source's key is \(id, a\), and the target's \(id\)\. To go on, give the target the"
+        " same primary key"
+    )
+    refused: list[Refused] = []
+    sink = SqlSink(target.url)
+    with pytest.raises(ApplyError, match=advice):
+        sink.apply([changeset(1, again)])
+    sink.apply_rows(changeset(1, again), refused.extend)
+    sink.close()
+    (one,) = refused
+    assert re.search(advice, one.reason)
+    assert target.table() == [(1, "x")]
 
 
 def test_a_table_that_is_not_made_yet_is_empty(target: Target) -> None:

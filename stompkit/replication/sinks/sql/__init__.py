@@ -34,7 +34,14 @@ from stompkit.replication.sql.database import (
     SinkUnavailableError,
     StaleRowError,
 )
-from stompkit.replication.sql.planner import MOST_ROWS, Batch, OnMissing, Planner, problem_with
+from stompkit.replication.sql.planner import (
+    MOST_ROWS,
+    Batch,
+    OnMissing,
+    Planner,
+    key_advice,
+    problem_with,
+)
 from stompkit.replication.sql.statements import Statements
 
 __all__ = ["SinkDeniedError", "SinkUnavailableError", "SqlSink"]
@@ -351,7 +358,8 @@ class SqlSink:
             with self._database.errors():
                 apply_batch(connection, self._statements, batch)
         except RejectedRowError as rejected:
-            raise problem_with(*batch.cause, str(rejected)) from None
+            advice = key_advice(batch.table, batch.cause[1])
+            raise problem_with(*batch.cause, f"{rejected}{advice}") from None
 
 
 def _numbers(changesets: Sequence[Changeset]) -> str:

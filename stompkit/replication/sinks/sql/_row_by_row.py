@@ -13,7 +13,7 @@ from stompkit.replication.sinks.sql._circles import Circles
 from stompkit.replication.sql.batches import apply_batch
 from stompkit.replication.sql.catalog import Catalog
 from stompkit.replication.sql.database import Database, OrphanRowError, RejectedRowError
-from stompkit.replication.sql.planner import Planner, children_first, problem_with
+from stompkit.replication.sql.planner import Planner, children_first, key_advice, problem_with
 from stompkit.replication.sql.statements import Statements
 
 __all__ = ["RefusedOrphan", "RowByRow"]
@@ -136,7 +136,8 @@ class RowByRow:
         except OrphanRowError as orphan:
             raise _OrphanError(str(problem_with(changeset, change, str(orphan)))) from None
         except RejectedRowError as rejected:
-            raise problem_with(changeset, change, str(rejected)) from None
+            advice = key_advice(batches[0].table, change)
+            raise problem_with(changeset, change, f"{rejected}{advice}") from None
 
 
 class _OrphanError(ApplyError):

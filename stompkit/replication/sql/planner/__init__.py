@@ -30,6 +30,7 @@ __all__ = [
     "OnMissing",
     "Planner",
     "children_first",
+    "key_advice",
     "problem_with",
 ]
 
@@ -317,6 +318,17 @@ def _known(catalog: Catalog, change: RowChange) -> TargetTable | None:
     with suppress(TablesClashError):
         return catalog.known(change.schema, change.table)
     return None
+
+
+def key_advice(table: TargetTable, change: RowChange) -> str:
+    """Return what to do about a refused row if the target has another key than the source."""
+    theirs = {column.name for name in change.key if (column := table.column(name)) is not None}
+    if not theirs or not table.primary_key or theirs == set(table.primary_key):
+        return ""
+    return (
+        f". The source's key is ({', '.join(change.key)}), and the target's"
+        f" ({', '.join(table.primary_key)}). To go on, give the target the same primary key"
+    )
 
 
 def problem_with(changeset: Changeset, change: RowChange, reason: str) -> ApplyError:

@@ -87,7 +87,8 @@ def prepared_place(
 
     ``found`` has the events of the file from its beginning. ``None`` if there is none.
     """
-    begin = 0
+    begin = last = 0
+    has_gtid = False
     place = None
     for event in found:
         if isinstance(event, RotateEvent) and event.next_binlog != file:
@@ -95,8 +96,10 @@ def prepared_place(
         if isinstance(event, LogEvent):
             if event.log_pos > end:
                 break
-            if event.kind in (events.MARIADB_GTID, events.MYSQL_GTID):
-                begin = event.begin_pos
+            has_gtid = event.kind in (events.MARIADB_GTID, events.MYSQL_GTID)
+            if has_gtid:
+                begin = last
+            last = event.log_pos
             continue
         if event.packet.log_pos > end:
             break
@@ -106,8 +109,10 @@ def prepared_place(
         elif isinstance(event, QueryEvent) and event.query.startswith("XA "):
             if event.query.startswith("XA START"):
                 # MySQL logs this statement, also if its transactions have no GTID.
-                begin = event.packet.log_pos - event.packet.event_size
+                begin = begin if has_gtid else last
             elif xid_of(event.query) == xid and not event.query.startswith("XA END"):
                 # The number was used before.
                 place = None
+        has_gtid = False
+        last = event.packet.log_pos
     return place

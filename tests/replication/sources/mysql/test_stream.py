@@ -244,7 +244,7 @@ def test_columns_that_are_not_in_a_short_image_are_missing_and_not_null(
 )
 @settings(
     deadline=None,
-    max_examples=drawn(12),
+    max_examples=drawn(8),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_new_rows_of_a_short_image_are_whole_or_refused(

@@ -84,11 +84,6 @@ class LogEvent(msgspec.Struct, frozen=True, gc=False):
     #: Index in ``data`` after the body; a checksum may follow.
     end: int
 
-    @property
-    def begin_pos(self) -> int:
-        """Position in the file before the event."""
-        return self.log_pos - (len(self.data) - 1)
-
 
 def parse_event(data: bytes, checksum: int) -> LogEvent | None:
     """Return an event with the status byte before it; ``None`` if the library has to parse it.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred
 
+from stompkit.bridge._headers import DeliveryKey
+from stompkit.client import Message
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.readers import progress, register
 from stompkit.spool.retention import retain
 
-__all__ = ["Buffer", "InThread"]
+__all__ = ["Buffer", "InThread", "record_of"]
 
 _READER: Final = "bridge"
 _SEGMENT_BYTES: Final = 8 << 20
@@ -87,3 +89,18 @@ class Buffer:
     def close(self) -> None:
         """Close it."""
         self._writer.close()
+
+
+def record_of(
+    message: Message, key: DeliveryKey, to: str, headers: Mapping[str, str], now_s: float
+) -> Record:
+    """Return the record of a message to forward; the buffer recognises redeliveries by *key*."""
+    return Record(
+        received_us=round(now_s * 1e6),
+        destination=to,
+        message_id=message.id,
+        event_id=key,
+        content_type=headers.get("content-type", ""),
+        headers=tuple(headers.items()),
+        body=message.body,
+    )

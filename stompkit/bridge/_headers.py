@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Set
-from typing import Final
+from typing import Final, NewType
 
 from stompkit._common.text import trimmed
 from stompkit.bridge._dialects import Dialect
 
-__all__ = ["HOPS", "ID", "for_sink", "forwarded", "hops_of", "identity"]
+__all__ = [
+    "HOPS",
+    "ID",
+    "DeliveryKey",
+    "delivery_key",
+    "for_refused",
+    "for_sink",
+    "forwarded",
+    "hops_of",
+    "identity",
+]
 
 #: Sites that a message has passed, oldest first, separated by commas.
 HOPS: Final = "stompkit-hops"
 #: Unique id of a message across all sites; every copy of the message has the same id.
 ID: Final = "stompkit-bridge-id"
+#: Headers of a dead letter: the reason of the refusal, and the intended destination.
+_REASON: Final = "stompkit-bridge-refused"
+_DESTINATION: Final = "stompkit-bridge-destination"
+_MOST_OF_REASON: Final = 500
 #: Header with the producer's own id of a message, used to detect duplicates.
 _EVENT_ID: Final = "event-id"
 _LONGEST_ID: Final = 200
 _LAST_PRIORITY: Final = 9
+
+#: Key of one message in one destination of a source; :func:`identity` is the same for all copies.
+DeliveryKey = NewType("DeliveryKey", str)
 
 #: Headers that describe a frame, a delivery or a connection, not the message itself.
 _OF_THE_DELIVERY: Final = frozenset(
@@ -54,6 +71,17 @@ def identity(headers: Mapping[str, str], site: str) -> str:
     if len(own) > _LONGEST_ID:
         own = hashlib.sha256(own.encode("utf-8", "surrogateescape")).hexdigest()
     return f"{site}:{own}" if own else ""
+
+
+def delivery_key(destination: str, headers: Mapping[str, str], site: str) -> DeliveryKey:
+    """Return the key that only redeliveries of a message share, or "" if it has no id.
+
+    Copies in several queues have the same identity, and so has a refused message that an operator
+    has put back. Each of them is a message of its own to forward.
+    """
+    is_put_back = _REASON in headers
+    name = headers.get("message-id") if is_put_back else identity(headers, site)
+    return DeliveryKey(f"{destination}\0{name}" if name else "")
 
 
 def hops_of(headers: Mapping[str, str]) -> list[str]:
@@ -100,6 +128,14 @@ def for_sink(headers: Mapping[str, str], dialect: Dialect, now_s: float) -> dict
         left_ms = int(found.pop("expires")) - round(now_s * 1000)
         found["expiration"] = str(max(left_ms, 1))
     return found
+
+
+def for_refused(headers: Mapping[str, str], to: str, reason: str) -> dict[str, str]:
+    """Return the headers of a dead letter for a message that was to be forwarded."""
+    found = {**headers, _REASON: reason[:_MOST_OF_REASON], _DESTINATION: to}
+    hops = hops_of(found)[:-1]
+    del found[HOPS]
+    return found | {HOPS: ",".join(hops)} if hops else found
 
 
 def _expires_ms(headers: Mapping[str, str], now_s: float) -> int:

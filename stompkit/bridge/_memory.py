@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from stompkit.bridge._headers import DeliveryKey
+
 __all__ = ["Memory"]
 
 
 class Memory:
-    """Ids of the last messages that a destination has confirmed."""
+    """Keys of the last messages that a destination has confirmed."""
 
     def __init__(self, most: int) -> None:
-        """Start empty; keep at most *most* ids."""
+        """Start empty; keep at most *most* keys."""
         self._most = most
-        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._keys: OrderedDict[DeliveryKey, None] = OrderedDict()
 
-    def add(self, name: str) -> None:
-        """Add an id; evict the oldest id if the limit is exceeded."""
-        if name:
-            self._ids[name] = None
-            if len(self._ids) > self._most:
-                self._ids.popitem(last=False)
+    def add(self, key: DeliveryKey) -> None:
+        """Add a key; evict the oldest key if the limit is exceeded."""
+        if key:
+            self._keys[key] = None
+            if len(self._keys) > self._most:
+                self._keys.popitem(last=False)
 
-    def __contains__(self, name: str) -> bool:
-        """Return True if the id is known."""
-        return name in self._ids
+    def __contains__(self, key: DeliveryKey) -> bool:
+        """Return True if the key is known."""
+        return key in self._keys

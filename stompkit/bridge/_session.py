@@ -10,10 +10,19 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from stompkit.bridge._buffer import Buffer, InThread
+from stompkit.bridge._buffer import Buffer, InThread, record_of
 from stompkit.bridge._dialects import DIALECTS, Dialect, dialect_of
 from stompkit.bridge._errors import MessageDroppedError, MessageRefusedError, RouteStoppedError
-from stompkit.bridge._headers import HOPS, ID, for_sink, forwarded, hops_of, identity
+from stompkit.bridge._headers import (
+    HOPS,
+    ID,
+    DeliveryKey,
+    delivery_key,
+    for_refused,
+    for_sink,
+    forwarded,
+    hops_of,
+)
 from stompkit.bridge._memory import Memory
 from stompkit.bridge._names import canonical, is_pattern, named, spelled
 from stompkit.bridge._sender import Sender
@@ -30,9 +39,6 @@ __all__ = ["ClientMaker", "Session"]
 _log: Final = Logger()
 #: Time in seconds that a broker may take to answer DISCONNECT.
 _GOODBYE_S: Final = 5.0
-#: Headers of a dead letter: the reason of the refusal, and the intended destination.
-_REASON: Final = "stompkit-bridge-refused"
-_DESTINATION: Final = "stompkit-bridge-destination"
 
 
 class ClientMaker(Protocol):
@@ -79,7 +85,7 @@ class Session:
         self._end: Deferred[None] = Deferred()
         self._idle: Deferred[None] | None = None
         self._is_finishing = False
-        self._followers: dict[str, list[Deferred[None]]] = {}
+        self._followers: dict[DeliveryKey, list[Deferred[None]]] = {}
         self._dialect: Dialect = DIALECTS["plain"]  # until they have answered CONNECT
         self._to_dialect: Dialect = DIALECTS["plain"]
         limits = BufferLimits(send_messages=2 * leg.window, queue_messages=leg.window)
@@ -281,21 +287,19 @@ class Session:
         if leg.to.name in hops or len(hops) >= leg.max_hops:
             await self._looped(to, headers, message.body, hops)
             return
-        name = identity(message.headers, leg.source.name)
-        # Only messages marked as redelivered: a broker may reuse an id.
-        if message.redelivered and name in self._memory:
-            self._status.known += 1
-            return
+        key = delivery_key(message.destination, message.headers, leg.source.name)
         if self._store is not None:
-            record = _record(self._now(), to, name, message, headers)
-            await self._store.keep(record)
-        elif message.redelivered and name in self._followers:
+            await self._store.keep(record_of(message, key, to, headers, self._now()))
+        # Only messages marked as redelivered: a broker may reuse an id.
+        elif message.redelivered and key in self._memory:
+            self._status.known += 1
+        elif message.redelivered and key in self._followers:
             self._status.known += 1
             done: Deferred[None] = Deferred()
-            self._followers[name].append(done)
+            self._followers[key].append(done)
             await done
         else:
-            await self._forward(to, headers, message.body)
+            await self._forward_new(key, to, headers, message.body)
 
     async def _looped(self, to: str, headers: dict[str, str], body: bytes, hops: list[str]) -> None:
         leg = self._leg
@@ -331,27 +335,34 @@ class Session:
     async def _forward_kept(self, record: Record) -> None:
         await self._forward(record.destination, dict(record.headers), record.body)
 
-    async def _forward(self, to: str, headers: dict[str, str], body: bytes) -> None:
-        name = headers.get(ID, "")
-        if name:
-            self._followers.setdefault(name, [])
+    async def _forward_new(
+        self, key: DeliveryKey, to: str, headers: dict[str, str], body: bytes
+    ) -> None:
+        if key:
+            self._followers.setdefault(key, [])
+        try:
+            if await self._forward(to, headers, body):
+                self._memory.add(key)
+        except MessageDroppedError:
+            pass
+        for follower in self._followers.pop(key, ()):
+            follower.callback(None)
+
+    async def _forward(self, to: str, headers: dict[str, str], body: bytes) -> bool:
+        """Send a message; return True if the destination has it, and not the dead letters."""
         destination = spelled(to, self._leg.to.prefixes)
         dressed = for_sink(headers, self._to_dialect, self._now())
         try:
             await self._sender.send(destination, body, dressed)
-        except MessageDroppedError:
-            for follower in self._followers.pop(name, ()):
-                follower.callback(None)
-            return
         except MessageRefusedError as refused:
             await self._refused(to, headers, body, str(refused))
+            is_forwarded = False
         else:
             self._status.forwarded += 1
-        self._memory.add(name)
-        for follower in self._followers.pop(name, ()):
-            follower.callback(None)
+            is_forwarded = True
         if not self._sender.count:
             self._notify_idle()
+        return is_forwarded
 
     async def _refused(self, to: str, headers: dict[str, str], body: bytes, reason: str) -> None:
         """Send a message to the dead letters, or stop the route."""
@@ -363,9 +374,7 @@ class Session:
                 f"{told}. The message is still in {keeper}. To go on without it, remove it there,"
                 " or name a destination for such messages (refused); then start the bridge again"
             )
-        hops = hops_of(headers)[:-1]
-        more = {_REASON: reason[:500], _DESTINATION: to} | ({HOPS: ",".join(hops)} if hops else {})
-        kept = {each: value for each, value in headers.items() if each != HOPS} | more
+        kept = for_refused(headers, to, reason)
         place = spelled(leg.refused, leg.source.prefixes)
         await self._source.connect()
         self._dialect = dialect_of(leg.source.dialect, self._source.connected_headers)
@@ -379,15 +388,3 @@ class Session:
             ) from None
         self._status.refused += 1
         _log.warn("route {name}: {told}: it is in {place}", name=leg.name, told=told, place=place)
-
-
-def _record(now_s: float, to: str, name: str, message: Message, headers: dict[str, str]) -> Record:
-    return Record(
-        round(now_s * 1e6),
-        to,
-        message.id,
-        name,
-        headers.get("content-type", ""),
-        tuple(headers.items()),
-        message.body,
-    )

@@ -16,7 +16,7 @@ from stompkit._commands.bridge.command import main
 from stompkit.bridge import HOPS, ID, Bridge, BridgeError, load, parse
 from stompkit.bridge._dialects import DIALECTS, dialect_of
 from stompkit.bridge._errors import MessageDroppedError, MessageRefusedError
-from stompkit.bridge._headers import for_sink, forwarded, hops_of, identity
+from stompkit.bridge._headers import DeliveryKey, for_sink, forwarded, hops_of, identity
 from stompkit.bridge._memory import Memory
 from stompkit.bridge._names import canonical, named, spelled, template_mistake
 from stompkit.bridge._sender import Sender
@@ -253,9 +253,10 @@ def test_whatever_the_routes_no_message_comes_twice_to_a_site_and_all_is_over(
 
 def test_memory_forgets_the_oldest() -> None:
     memory = Memory(2)
-    for name in ("a", "b", "c", ""):
-        memory.add(name)
-    assert [name in memory for name in ("a", "b", "c", "")] == [False, True, True, False]
+    keys = [DeliveryKey(name) for name in ("a", "b", "c", "")]
+    for key in keys:
+        memory.add(key)
+    assert [key in memory for key in keys] == [False, True, True, False]
 
 
 # Names.

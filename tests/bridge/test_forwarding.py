@@ -1,0 +1,197 @@
+"""A bridge on a network in memory: each message of the source arrives, whatever happens."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import maybeDeferred
+
+from stompkit.bridge import Bridge, parse
+from stompkit.bridge._settings import Site
+from stompkit.client import Client
+from stompkit.frames import Frame
+from stompkit.server.interfaces import Decision, Request
+from stompkit.testing.memory import MemoryBroker, MemoryClient
+from tests.client.network import Network
+from tests.effort import drawn
+
+QUEUES = ("/queue/q.a", "/queue/q.b")
+REFUSED = "/queue/refused"
+#: Longer than any client waits before it connects again.
+LONG_S = 20
+#: Headers of a delivery, which an operator does not send back.
+DELIVERY = {"destination", "message-id", "subscription", "ack", "redelivered", "content-length"}
+
+STEPS = st.one_of(
+    st.tuples(
+        st.just("send"), st.integers(0, 9), st.sampled_from((QUEUES, QUEUES[:1], QUEUES[1:]))
+    ),
+    st.sampled_from(("away", "back", "cut", "refuse", "accept", "put back")).map(
+        lambda name: (name,)
+    ),
+)
+
+
+class Rights:
+    """An authoriser that refuses to forward messages while a test wants it."""
+
+    refuses = False
+
+    def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
+        """Answer immediately."""
+        answer(Decision(not self.refuses))
+
+
+class Sites:
+    """Two brokers and a bridge that moves queues from one to the other."""
+
+    def __init__(self, template: str, buffer: Path | None) -> None:
+        """Start all of them."""
+        self.net = Network()
+        self.rights = Rights()
+        self.here = self.net.broker()
+        self.there = self.net.broker(MemoryBroker(clock=self.net.clock, authoriser=self.rights))
+        route = {"from": "a", "to": "b", "queues": "/queue/q.>", "destination": template}
+        more = {} if buffer is None else {"buffer": str(buffer)}
+        sites = {name: {"url": f"stomp://{name}"} for name in "ab"}
+        self.bridge = Bridge(
+            parse({"sites": sites, "routes": [{**route, "refused": REFUSED, **more}]}),
+            make_client=self._client,
+            clock=self.net.clock,
+            run_in_thread=maybeDeferred,
+        )
+        self.sent: set[bytes] = set()
+
+    def _client(self, site: Site, **settings: Any) -> Client:
+        endpoint = {"a": self.here, "b": self.there}[site.name]
+        return Client([endpoint], reactor=self.net.clock, **settings)
+
+    def do(self, name: str, *values: Any) -> None:
+        """Take one step."""
+        if name == "send":
+            self.send(*values)
+        elif name in ("away", "back"):
+            self.there.is_down = name == "away"
+            if self.there.is_down:
+                self.there.drop()
+        elif name == "cut":
+            self.here.drop()
+        elif name in ("refuse", "accept"):
+            self.rights.refuses = name == "refuse"
+        else:
+            self.put_back()
+        self.net.advance(LONG_S, 0.5)
+
+    def send(self, event: int, queues: Sequence[str]) -> None:
+        """Send an event to queues; each of them gets it once."""
+        producer = self.here.broker.client()
+        for queue in queues:
+            body = f"{queue} {event}".encode()
+            if body not in self.sent:
+                self.sent.add(body)
+                producer.publish(queue, body, event_id=str(event))
+        producer.close()
+
+    def put_back(self) -> int:
+        """Return the refused messages to their queues, as operators do."""
+        operator = self.here.broker.client()
+        found = _all(operator, REFUSED)
+        for frame in found:
+            headers = {k: v for k, v in frame.headers.items() if k not in DELIVERY}
+            queue = frame.body.decode().partition(" ")[0]
+            operator.send("SEND", {**headers, "destination": queue}, frame.body)
+        operator.close()
+        return len(found)
+
+    def arrived(self) -> list[bytes]:
+        """Return the bodies of all messages at the destination."""
+        return [frame.body for frame in _all(self.there.broker.client(), "/queue/>")]
+
+
+def _all(client: MemoryClient, queue: str) -> list[Frame]:
+    client.subscribe(queue)
+    return client.take("MESSAGE")
+
+
+@contextmanager
+def sites(template: str = "{destination}", *, buffered: bool = False) -> Iterator[Sites]:
+    with tempfile.TemporaryDirectory() as folder:
+        made = Sites(template, Path(folder) / "buffer" if buffered else None)
+        made.bridge.start()
+        made.net.advance(1)
+        try:
+            yield made
+        finally:
+            made.bridge.stop()
+            made.net.advance(LONG_S)
+
+
+@settings(max_examples=drawn(25), deadline=None)
+@given(
+    st.lists(STEPS, max_size=12),
+    st.sampled_from(("{destination}", "/queue/all")),
+    st.booleans(),
+)
+@example(
+    [("send", 1, QUEUES[:1]), ("away",), ("send", 1, QUEUES[1:]), ("cut",)], "{destination}", False
+)
+@example(
+    [("refuse",), ("send", 1, QUEUES), ("accept",), ("away",), ("put back",), ("cut",)],
+    "{destination}",
+    False,
+)
+def test_each_message_arrives_and_none_is_acknowledged_before(
+    steps: list[tuple[Any, ...]],
+    template: str,
+    buffered: bool,  # noqa: FBT001
+) -> None:
+    with sites(template, buffered=buffered) as both:
+        for step in steps:
+            both.do(*step)
+        both.do("accept")
+        both.do("back")
+        both.do("put back")
+        assert both.put_back() == 0
+        assert set(both.arrived()) == both.sent
+        assert not _all(both.here.broker.client(), "/queue/>")
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_copies_of_an_event_in_several_queues_are_all_moved(buffered: bool) -> None:  # noqa: FBT001
+    with sites("/queue/all", buffered=buffered) as both:
+        both.do("send", 7, QUEUES[:1])
+        both.do("away")
+        both.do("send", 7, QUEUES[1:])
+        both.do("cut")
+        both.do("back")
+        assert sorted(both.arrived()) == [b"/queue/q.a 7", b"/queue/q.b 7"]
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_refused_message_that_is_put_back_is_forwarded(buffered: bool) -> None:  # noqa: FBT001
+    with sites(buffered=buffered) as both:
+        both.do("refuse")
+        both.do("send", 7, QUEUES[:1])
+        both.do("accept")
+        both.do("away")
+        both.do("put back")
+        both.do("cut")
+        both.do("back")
+        assert both.arrived() == [b"/queue/q.a 7"]
+
+
+def test_a_redelivered_message_is_forwarded_once() -> None:
+    with sites() as both:
+        both.do("away")
+        both.do("send", 7, QUEUES)
+        both.do("cut")
+        both.do("back")
+        both.do("cut")
+        assert sorted(both.arrived()) == [b"/queue/q.a 7", b"/queue/q.b 7"]

@@ -135,9 +135,10 @@ class Message:
     __slots__ = (
         "_headers",
         "_is_plain",
+        "_is_shared",
         "_lines",
         "_tail",
-        "_tail_versions",
+        "_tail_version",
         "body",
         "destination",
         "due",
@@ -172,10 +173,10 @@ class Message:
         self.group = ""
         self._headers = headers
         self._lines = lines
-        #: The tail built last, the versions that share it, and whether 1.1 and 1.2 do.
+        #: The tail built last, its version, and whether 1.1 and 1.2 share it, or even all.
         self._tail: bytes | None = None
-        self._tail_versions = ""
-        self._is_plain = False
+        self._tail_version: Version = "1.2"
+        self._is_plain = self._is_shared = False
 
     @staticmethod
     def from_send(
@@ -330,16 +331,15 @@ class Message:
         It consists of the passed-on header lines, a blank line, the body, NUL and a line feed. A
         connection without ``eol_after_frames`` leaves the line feed out.
         """
-        tail = self._tail
-        if tail is not None and version in self._tail_versions:
-            return tail
+        tail, known = self._tail, self._tail_version
+        if tail is not None:
+            if version == known or self._is_shared:
+                return tail
+            if self._is_plain and version != "1.0" and known != "1.0":
+                return tail
         lines = self.passed_lines(version)
-        if not self._is_plain:
-            self._tail_versions = version
-        elif version != "1.0":
-            self._tail_versions = "1.1 1.2"
-        else:
-            self._tail_versions = "1.0 1.1 1.2" if lines is self._lines else "1.0"
+        self._tail_version = version
+        self._is_shared = self._is_plain and version == "1.0" and lines is self._lines
         tail = self._tail = b"".join((lines, b"\n", self.body, b"\0\n"))
         return tail
 

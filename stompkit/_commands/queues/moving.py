@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Final
 
 from twisted.internet.defer import Deferred
@@ -14,9 +14,11 @@ from stompkit._commands.shared.progress import Progress
 from stompkit._commands.shared.session import InterruptedSessionError, Session, run
 from stompkit.client import Message, Subscription, SubscriptionEndedError
 
-__all__ = ["move", "purge"]
+__all__ = ["Work", "move", "moving", "purge"]
 
 _PREFETCH: Final = 100
+#: Time in seconds between checks whether the queue is empty.
+_CHECK_S: Final = 0.25
 
 
 def purge(broker: Broker, destination: str, quiet_s: float) -> tuple[int, int]:
@@ -25,7 +27,7 @@ def purge(broker: Broker, destination: str, quiet_s: float) -> tuple[int, int]:
     async def remove(session: Session, message: Message) -> bool:
         return await message.ack()
 
-    work = _Work(destination, remove, quiet_s, "removed")
+    work = Work(destination, remove, quiet_s, "removed")
     return run("purge", broker, work.all), work.done
 
 
@@ -39,16 +41,28 @@ def move(
     selector: str | None = None,
 ) -> tuple[int, int]:
     """Send messages to another destination; returns the exit status and their number."""
+    work = moving(source, target, quiet_s, limit=limit, selector=selector)
+    return run("move", broker, work.all), work.done
+
+
+def moving(
+    source: str,
+    target: str,
+    quiet_s: float,
+    *,
+    limit: int | None = None,
+    selector: str | None = None,
+) -> Work:
+    """Return the work that sends messages to another destination."""
 
     async def carry(session: Session, message: Message) -> bool:
         await session.client.send(target, message.body, without_delivery(message.headers))
         return await message.ack()
 
-    work = _Work(source, carry, quiet_s, "moved", limit, selector)
-    return run("move", broker, work.all), work.done
+    return Work(source, carry, quiet_s, "moved", limit, selector)
 
 
-class _Work:
+class Work:
     """Processes the messages of a queue concurrently, until no more arrive."""
 
     def __init__(
@@ -60,6 +74,7 @@ class _Work:
         limit: int | None = None,
         selector: str | None = None,
     ) -> None:
+        """Start with no messages; ``deal`` returns True if a message is settled."""
         self._destination = destination
         self._deal = deal
         self._quiet_s = quiet_s
@@ -69,6 +84,7 @@ class _Work:
         self._started = self._running = 0
         self._last = 0.0
         self._over: Deferred[None] = Deferred()
+        self._has_room: Deferred[None] | None = None
         #: Number of processed messages.
         self.done = 0
 
@@ -80,7 +96,7 @@ class _Work:
             headers=self._headers,
             prefetch=min(_PREFETCH, self._limit or _PREFETCH),
         )
-        self._last = time.monotonic()
+        self._last = monotonic()
         taking = Deferred.fromCoroutine(self._take(session, subscription))
         taking.addErrback(lambda failure: self._end(failure.value))
         self._look(session)
@@ -94,6 +110,10 @@ class _Work:
 
     async def _take(self, session: Session, subscription: Subscription) -> None:
         while True:
+            # If a connection is lost, the broker redelivers these, and they are processed again.
+            while self._started == self._limit and not self._over.called:
+                self._has_room = Deferred()
+                await self._has_room
             try:
                 message = await subscription.get()
             except SubscriptionEndedError as ended:
@@ -102,8 +122,6 @@ class _Work:
                 raise ended.reason from None
             if self._over.called:
                 return
-            if self._started == self._limit:
-                continue  # the broker takes it back when the connection ends
             self._started += 1
             self._running += 1
             # The next messages proceed while this one is confirmed: the prefetch limits them.
@@ -111,29 +129,36 @@ class _Work:
             dealing.addErrback(lambda failure: self._end(failure.value))
 
     async def _deal_with(self, session: Session, message: Message) -> None:
-        self._last = time.monotonic()
+        self._last = monotonic()
         is_settled = False
         try:
             is_settled = await self._deal(session, message)
         finally:
             self._running -= 1
-            self._last = time.monotonic()
+            self._last = monotonic()
         if not is_settled:  # the connection was lost, and it is redelivered
             self._started -= 1
+            self._notify_room()
             return
         self.done += 1
         self._progress(self.done)
         if self.done == self._limit:
             self._end()
 
+    def _notify_room(self) -> None:
+        has_room, self._has_room = self._has_room, None
+        if has_room is not None:
+            has_room.callback(None)
+
     def _look(self, session: Session) -> None:
-        left_s = self._last + self._quiet_s - time.monotonic()
-        if self._running:
-            left_s = self._quiet_s
-        if left_s <= 0:
+        now = monotonic()
+        # A queue is not empty because its broker cannot be reached.
+        if self._running or not session.client.is_connected:
+            self._last = now
+        elif now - self._last >= self._quiet_s:
             self._end()
         if not self._over.called:
-            session.reactor.callLater(left_s, self._look, session)
+            session.reactor.callLater(_CHECK_S, self._look, session)
 
     def _end(self, reason: BaseException | None = None) -> None:
         if self._over.called:
@@ -142,3 +167,4 @@ class _Work:
             self._over.callback(None)
         else:
             self._over.errback(reason)
+        self._notify_room()

@@ -193,10 +193,16 @@ class Channel(virtual.Channel):
         if_empty: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Empty a queue and forget its bindings; brokers remove queues by themselves."""
-        if if_empty and self._size(queue):
-            return
+        """Empty a queue and forget its bindings; brokers remove queues by themselves.
+
+        With a condition, a queue of the broker stays as it is: STOMP cannot ask for its messages
+        and consumers, and to delete nothing loses nothing.
+        """
         transport = self.connection
+        if if_empty or if_unused:
+            fed = transport.private.get(queue)
+            if fed is None or (if_empty and len(fed)) or (if_unused and transport.is_read(queue)):
+                return
         for exchange in list(self.state.exchanges):
             table = self.get_table(exchange)
             table[:] = [row for row in table if row[2] != queue]
@@ -207,6 +213,15 @@ class Channel(virtual.Channel):
         elif queue not in transport.temporary:
             self._purge(queue)
         transport.temporary.discard(queue)
+
+    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
+        """Forget an exchange and its bindings; its queues keep their messages."""
+        known = self.state.exchanges.get(exchange)
+        if known is None or (if_unused and known["table"]):
+            return
+        for bound in [each for each in self.state.bindings if each.exchange == exchange]:
+            self.queue_unbind(bound.queue, exchange, bound.routing_key)
+        del self.state.exchanges[exchange]
 
     def after_reply_message_received(self, queue: str) -> None:
         """End a reply queue, unless its consumer has ended it already."""

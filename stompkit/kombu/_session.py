@@ -182,9 +182,13 @@ class BrokerSession(virtual.Transport):
         """Return the destination of a queue."""
         return queue_destination(self.options.queue_prefix, queue)
 
+    def is_read(self, queue: str) -> bool:
+        """Return True if a consumer of this connection reads a queue."""
+        return any(queue in channel._tag_to_queue.values() for channel in self.channels)
+
     def release(self, queue: str) -> None:
         """End a queue that is fed by topics, unless another consumer reads it."""
-        if any(queue in channel._tag_to_queue.values() for channel in self.channels):
+        if self.is_read(queue):
             return
         source = self.private.get(queue)
         if source is not None and self.channels:

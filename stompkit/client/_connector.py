@@ -22,8 +22,6 @@ __all__ = ["Connector", "Keeper"]
 
 _log: Final = Logger()
 
-#: Codes with which a stompkit broker refuses a client temporarily.
-_PASSING: Final = frozenset({"too-many-connections", "login-timeout"})
 #: Minimum time in seconds between two warnings that no host is reachable.
 _WARNING_INTERVAL_S: Final = 60.0
 
@@ -168,8 +166,10 @@ class Connector:
             self._keeper.lost(reason)
         if wanted and self._is_wanted and self._is_final(reason):
             self._is_wanted = False
-            refused = isinstance(reason, LoginRefusedError)
-            self._keeper.gave_up(reason if refused else ConnectFailedError(self._failures, reason))
+            is_refused = isinstance(reason, LoginRefusedError) and not reason.is_temporary
+            self._keeper.gave_up(
+                reason if is_refused else ConnectFailedError(self._failures, reason)
+            )
 
     def _log_end(self, reason: Exception, delay_s: float, *, was_connected: bool) -> None:
         """Log the end of an attempt or a connection; warn if no host is reachable."""
@@ -196,8 +196,8 @@ class Connector:
         return True
 
     def _is_final(self, reason: Exception) -> bool:
-        if isinstance(reason, LoginRefusedError):
-            return reason.headers.get("stompkit-code") not in _PASSING
+        if isinstance(reason, LoginRefusedError) and not reason.is_temporary:
+            return True
         most = self._policy.max_attempts
         return most is not None and self._failures >= most
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Final, Self
 
 from twisted.python.failure import Failure
 
@@ -25,6 +25,20 @@ __all__ = [
     "TransactionLostError",
     "ignore_gone",
 ]
+
+
+#: Codes of a stompkit broker that end any connection, and say nothing about the login.
+_TEMPORARY: Final = frozenset(
+    {
+        "closed-by-operator",
+        "heart-beat-timeout",
+        "login-timeout",
+        "not-active",
+        "shutting-down",
+        "slow-reader",
+        "too-many-connections",
+    }
+)
 
 
 class ClientError(Exception):
@@ -53,7 +67,15 @@ class BrokerError(ClientError):
 
 
 class LoginRefusedError(BrokerError):
-    """The broker answered CONNECT with ERROR; the client does not try again."""
+    """The broker answered CONNECT with ERROR.
+
+    The client does not try again, unless the refusal is temporary.
+    """
+
+    @property
+    def is_temporary(self) -> bool:
+        """True if the code says that the connection ends for another reason than the login."""
+        return self.headers.get("stompkit-code") in _TEMPORARY
 
 
 class ConnectFailedError(ClientError):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Final
+
 import pytest
 from twisted.internet.defer import CancelledError
 
@@ -18,6 +22,8 @@ from stompkit.client import (
 from stompkit.frames import VERSIONS, RemoteProtocolError, Version
 from tests.client.logs import Log
 from tests.client.network import Network, failed, online, result, waits
+
+ROOT: Final = Path(__file__).parents[2]
 
 IMPATIENT = ReconnectPolicy(initial_s=0.125, max_s=0.125, attempt_timeout_s=1.0, settle_s=5.0)
 
@@ -113,16 +119,47 @@ def test_a_login_that_is_refused_later_closes_the_client(net: Network, log: Log)
     log.take_errors()
 
 
-@pytest.mark.parametrize("code", ["too-many-connections", "login-timeout"])
-def test_a_refusal_for_the_moment_is_not_final(net: Network, code: str) -> None:
-    endpoint = net.scripted(version=None)
-    client = net.client(endpoint)
+#: Codes of the section "Connection errors" that are about the login itself.
+ABOUT_LOGIN: Final = ("unknown-host", "not-authenticated", "heart-beat-required")
+
+
+def connection_codes() -> list[str]:
+    """Return the codes of "Connection errors" in the reference of the protocol."""
+    text = (ROOT / "docs/reference/protocol.rst").read_text(encoding="utf-8")
+    section = text.partition("\nConnection errors\n")[2].partition("\nDestinations and messages\n")[
+        0
+    ]
+    return re.findall(r"(?m)^``([a-z-]+)``", section)
+
+
+@pytest.mark.parametrize("code", connection_codes())
+def test_only_a_refusal_of_the_login_itself_is_final(net: Network, log: Log, code: str) -> None:
+    endpoint, other = net.scripted(version=None), net.scripted()
+    client = net.client(endpoint, other)
     connected = client.connect()
     net.run()
     endpoint.peer.refuse(code=code)
-    endpoint.version = "1.2"
     net.advance(0.1)
-    result(connected)
+    assert other.attempts == (code not in ABOUT_LOGIN)
+    if code in ABOUT_LOGIN:
+        failed(connected, LoginRefusedError)
+        assert "giving up" in log.take_errors()
+    else:
+        result(connected)
+
+
+def test_temporary_refusals_count_as_failed_attempts(net: Network, log: Log) -> None:
+    endpoint = net.scripted(version=None)
+    client = net.client(endpoint, reconnect=ReconnectPolicy(max_attempts=2))
+    connected = client.connect()
+    for _ in range(2):
+        net.advance(1)
+        endpoint.peer.refuse(code="not-active")
+        net.run()
+    refusal = failed(connected, ConnectFailedError).reason
+    assert isinstance(refusal, LoginRefusedError)
+    assert refusal.is_temporary
+    log.take_errors()
 
 
 # Other failures.

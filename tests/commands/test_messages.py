@@ -325,7 +325,11 @@ def test_a_command_decides_what_is_acknowledged(ours: Commands, queue: str) -> N
 
 @pytest.mark.parametrize(
     ("code", "begin"),
-    [("not-authenticated", "refuses the login"), ("shutting-down", "answers with ERROR")],
+    [
+        ("not-authenticated", "refuses the login"),
+        ("shutting-down", "answers with ERROR"),
+        ("not-active", "answers with ERROR"),
+    ],
 )
 def test_a_broker_that_stops_is_not_said_to_refuse_the_login(code: str, begin: str) -> None:
     error = LoginRefusedError("no", {"stompkit-code": code}, b"")

@@ -194,7 +194,6 @@ def _cause(error: Exception) -> str:
 
 
 def _does(error: BrokerError) -> str:
-    code = error.headers.get("stompkit-code")
-    # A client that reconnects to a broker that stops has no wrong login.
-    is_login = isinstance(error, LoginRefusedError) and code != "shutting-down"
+    # A client that reconnects to a broker that stops or is passive has no wrong login.
+    is_login = isinstance(error, LoginRefusedError) and not error.is_temporary
     return "refuses the login" if is_login else "answers with ERROR"

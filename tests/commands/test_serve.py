@@ -86,6 +86,21 @@ def test_it_says_that_messages_are_in_memory(tmp_path: Path) -> None:
         assert process.wait(DEADLINE_S) == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_several_signals_stop_it_as_one_does(tmp_path: Path, number: signal.Signals) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text("[broker]\nlinger_s = 10\n")
+    with serving(tmp_path, "--endpoint", LOOPBACK, "--config", str(config)) as (said, process):
+        with client_of(said["STOMP"]) as client:
+            process.send_signal(number)
+            # The broker waits until this client has closed its end.
+            assert client.receive().startswith(b"ERROR\n")
+            process.send_signal(number)
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+    assert complaint(tmp_path) == ""
+
+
 def test_it_says_all_endpoints(tmp_path: Path) -> None:
     options = ("--endpoint", LOOPBACK, "--endpoint", f"unix:{tmp_path}/s", "--beanstalk", LOOPBACK)
     with serving(tmp_path, *options) as (said, _):

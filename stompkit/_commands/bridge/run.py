@@ -20,6 +20,7 @@ from stompkit._commands.shared.logs import start_log
 from stompkit._commands.shared.signals import ended_by_signals
 from stompkit._common.files import FileLock, LockedError, describe, make_directory
 from stompkit._common.metrics import MetricsError, serving_collector
+from stompkit._common.twisted.stopping import stop_reactor
 from stompkit.bridge import Bridge, BridgeError, BridgeSettings, BridgeStatus
 
 __all__ = ["run"]
@@ -72,17 +73,13 @@ def _run(bridge: Bridge, reporter: _Reporter) -> None:
     from twisted.internet import reactor as running
 
     reactor = cast("Any", running)
-    is_ending = False
 
     def begin() -> None:
         looking.start(_LOOK_S)
         bridge.start().addErrback(_unexpected).addBoth(over)
 
     def over(_: object = None) -> None:
-        nonlocal is_ending
-        if not is_ending:
-            is_ending = True
-            reactor.stop()
+        stop_reactor(reactor)
 
     def end() -> Deferred[None]:
         return bridge.stop().addErrback(_unexpected)

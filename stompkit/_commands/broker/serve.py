@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
-from twisted.internet.interfaces import IReactorCore
 from twisted.logger import (
     FilteringLogObserver,
     ILogObserver,
@@ -18,8 +17,10 @@ from twisted.logger import (
 )
 from twisted.python.usage import UsageError
 
+from stompkit._commands.shared.signals import end_by_signals
 from stompkit._common.addresses import host_port
 from stompkit._common.arguments import Parser
+from stompkit._common.twisted.stopping import stop_reactor
 from stompkit._pure import slowness
 from stompkit.server.tap import BrokerService, Options, makeService
 
@@ -121,7 +122,7 @@ def _report(reason: object, status: int) -> int:
 def _serve(options: Options) -> int:
     from twisted.internet import reactor as installed
 
-    reactor = cast("IReactorCore", installed)
+    reactor = cast("Any", installed)
     try:
         _begin_log(options)
         service = makeService(options)
@@ -132,7 +133,9 @@ def _serve(options: Options) -> int:
     if service.lifecycle.trouble is not None:
         print(f"stompkit serve: not ready: {service.lifecycle.trouble}", file=sys.stderr)
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
-    reactor.run()
+    # Twisted's own handlers log an error if a second signal comes while the broker stops.
+    end_by_signals(lambda: reactor.callFromThread(stop_reactor, reactor))
+    reactor.run(installSignalHandlers=False)
     return 0
 
 

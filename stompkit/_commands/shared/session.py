@@ -25,6 +25,7 @@ from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.signals import handling_signals
 from stompkit._commands.shared.text import remedy_of
 from stompkit._common.text import shown, text_of
+from stompkit._common.twisted.stopping import stop_reactor
 from stompkit.client import BrokerError, Client, ClientClosedError, ClientError, LoginRefusedError
 from stompkit.frames import LocalProtocolError
 
@@ -83,7 +84,7 @@ class Session:
     def signalled(self, number: int) -> None:
         """Notify the work of a signal; a second signal ends it immediately."""
         if self.signal is not None:
-            self.reactor.stop()
+            stop_reactor(self.reactor)
             return
         self.signal = number
         for sleeping in [*self._sleeping]:
@@ -128,7 +129,7 @@ def run(
     def begin() -> None:
         done = Deferred.fromCoroutine(session_long())
         done.addBoth(outcome.append)
-        done.addBoth(lambda _: session.reactor.stop())
+        done.addBoth(lambda _: stop_reactor(session.reactor))
 
     session.reactor.callWhenRunning(begin)
 

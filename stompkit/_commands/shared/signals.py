@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-__all__ = ["ended_by_signals", "handling_signals", "signalled"]
+__all__ = ["end_by_signals", "ended_by_signals", "handling_signals", "signalled"]
 
 
 @contextmanager
@@ -29,6 +29,15 @@ def handling_signals(handle: Callable[[int], object]) -> Iterator[None]:
 def ended_by_signals(end: Callable[[], object]) -> AbstractContextManager[None]:
     """Call ``end`` at SIGINT and SIGTERM, in place of their default actions."""
     return handling_signals(lambda _: end())
+
+
+def end_by_signals(end: Callable[[], object]) -> None:
+    """Call ``end`` at SIGINT and SIGTERM from now on, until the process has ended.
+
+    A late signal does not change the exit status then.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: end())
 
 
 @contextmanager

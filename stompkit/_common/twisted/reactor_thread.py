@@ -12,6 +12,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.pollreactor import PollReactor
 from twisted.python.failure import Failure
 
+from stompkit._common.twisted.stopping import stop_reactor
+
 __all__ = ["ReactorThread", "exception_of"]
 
 _Given = TypeVar("_Given")
@@ -63,7 +65,7 @@ class ReactorThread:
     def stop(self) -> None:
         """End the thread."""
         if self._thread.is_alive():
-            self.start(self._reactor.stop)
+            self.start(stop_reactor, self._reactor)
             self._thread.join()
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IReactorCore, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from stompkit._common.twisted.stopping import stop_reactor
 from stompkit._pure import slowness
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.interfaces import Clock, StoreError
@@ -323,7 +324,7 @@ class Lifecycle:
         self.notifier.status(str(reason))
         # Neither twist nor twistd can return an exit status for a failure.
         atexit.register(_exit_with_failure)
-        cast("IReactorCore", self._reactor).stop()
+        stop_reactor(self._reactor)
 
     async def stop(self) -> None:
         """Disconnect the clients, flush the data to the disk, and release everything.

@@ -6,13 +6,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
-from twisted.internet.error import ReactorNotRunning
-from twisted.internet.interfaces import IReactorCore, IReactorFromThreads
+from twisted.internet.interfaces import IReactorFromThreads
 
+from stompkit._common.twisted.stopping import stop_reactor
 from stompkit.server.log import process_events
 from stompkit.server.log.observer import LogSwitch
 from stompkit.server.process.assembly import access
@@ -75,9 +74,7 @@ class Reloader:
         if self._path is None and os.isatty(_STANDARD_INPUT):
             from twisted.internet import reactor
 
-            # It may be stopping already.
-            with suppress(ReactorNotRunning):
-                cast("IReactorCore", reactor).stop()
+            stop_reactor(reactor)
             return
         if not lifecycle.is_listening:
             # A broker that stands by, or stops, is not ready before or after.

@@ -219,24 +219,14 @@ def test_the_broker_says_what_it_is() -> None:
     assert dialect_of("artemis", {}).name == "artemis"
 
 
-@given(st.data())
-def test_whatever_the_routes_no_message_comes_twice_to_a_site_and_all_is_over(
-    data: st.DataObject,
-) -> None:
-    """Messages flood any graph of topics' routes, hop by hop, as in a session."""
-    sites = [f"s{n}" for n in range(data.draw(st.integers(2, 6)))]
-    pairs = [(a, b) for a in sites for b in sites if a != b]
-    routes = data.draw(st.lists(st.sampled_from(pairs), unique=True, min_size=1))
-    most = data.draw(st.integers(1, 6))
-    start = data.draw(st.sampled_from(sites))
+def flooded(routes: list[tuple[str, str]], start: str, most: int) -> Counter[str]:
+    """Return how many times each site gets a message of a topic, hop by hop, as in a session."""
     waiting: list[tuple[str, dict[str, str]]] = [(start, {"message-id": "m"})]
-    reached: set[str] = set()
-    steps = 0
+    reached = Counter[str]()
     while waiting:
         at, headers = waiting.pop()
-        steps += 1
-        assert steps < 5000
-        reached.add(at)
+        reached[at] += 1
+        assert reached.total() < 5000
         hops = hops_of(headers)
         assert at not in hops
         assert max(Counter(hops).values(), default=1) == 1
@@ -244,11 +234,34 @@ def test_whatever_the_routes_no_message_comes_twice_to_a_site_and_all_is_over(
         for source, to in routes:
             if source == at and to not in hops and len(hops) < most:
                 waiting.append((to, forwarded(headers, at, OURS, NOW_S, persistent=True)))
+    return reached
+
+
+@given(st.data())
+def test_whatever_the_routes_no_message_returns_to_a_site_and_all_is_over(
+    data: st.DataObject,
+) -> None:
+    sites = [f"s{n}" for n in range(data.draw(st.integers(2, 6)))]
+    pairs = [(a, b) for a in sites for b in sites if a != b]
+    routes = data.draw(st.lists(st.sampled_from(pairs), unique=True, min_size=1))
+    most = data.draw(st.integers(1, 6))
+    start = data.draw(st.sampled_from(sites))
+    reached = flooded(routes, start, most)
     near, edge = {start}, {start}
     for _ in range(most):
         edge = {b for a, b in routes if a in edge} - near
         near |= edge
-    assert reached == near  # every reachable destination receives it
+    assert set(reached) == near  # every reachable destination receives it
+    if most == 1:
+        assert set(reached.values()) == {1}
+
+
+@pytest.mark.parametrize(("most", "copies"), [(8, 2), (1, 1)])
+def test_a_message_arrives_once_for_each_path(most: int, copies: int) -> None:
+    triangle = [(a, b) for a in "abc" for b in "abc" if a != b]
+    assert flooded(triangle, "a", most) == {"a": 1, "b": copies, "c": copies}
+    star = [(a, b) for a, b in triangle if "a" in (a, b)]
+    assert flooded(star, "a", most) == {"a": 1, "b": 1, "c": 1}
 
 
 def test_memory_forgets_the_oldest() -> None:

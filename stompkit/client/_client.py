@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from stompkit.client._connector import Connector
 from stompkit.client._core import Core, Phase
 from stompkit.client._entries import OnDone, Packet
-from stompkit.client._errors import ClientClosedError, ClientError
+from stompkit.client._errors import ClientError
 from stompkit.client._gate import ReadingGate
 from stompkit.client._hosts import Address, Host, hosts_of
 from stompkit.client._messages import AckMode, Message
@@ -294,7 +294,7 @@ class Client:
         Raises ``ValueError`` for invalid arguments, and for an ``id`` that is in use.
         """
         if self._core.phase in (Phase.CLOSING, Phase.CLOSED):
-            return fail(ClientClosedError())
+            return fail(self._core.closed_error())
         further = dict(headers or {})
         terms = Terms(
             id=further.pop("id", "") or self._subscriptions.new_id(),
@@ -331,7 +331,7 @@ class Client:
         ``ValueError`` for a ``correlation-id`` that is already pending.
         """
         if self._core.phase in (Phase.CLOSING, Phase.CLOSED):
-            return fail(ClientClosedError())
+            return fail(self._core.closed_error())
         return self._core.requests.request(destination, body, headers or {}, timeout_s)
 
     def reply(

@@ -60,7 +60,9 @@ class Core:
         self._clock = clock
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
+        #: Calls of ``connect``, which fail with the cause, and calls that need a connection.
         self._connects = Waiters[None]()
+        self._starts = Waiters[None]()
         self._closes = Waiters[None]()
         self._disconnects = Waiters[None]()
         self._reason: Exception | None = None
@@ -84,11 +86,15 @@ class Core:
 
     def when_connected(self) -> Deferred[None]:
         """Fire when connected; fails with :class:`ClientClosedError` if the client is closed."""
-        if self.phase in (Phase.CONNECTED, Phase.CONNECTING):
-            return self.connect()
-        if self.phase is not Phase.NEW:
-            return fail(ClientClosedError(self._reason))
-        return self._connects.wait()
+        if self.phase is Phase.CONNECTED:
+            return succeed(None)
+        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+            return fail(self.closed_error())
+        return self._starts.wait()
+
+    def closed_error(self) -> ClientClosedError:
+        """Return the error of calls of a client that is closed."""
+        return ClientClosedError(self._reason)
 
     def when_closed(self) -> Deferred[None]:
         """Fire when the client is closed; fails with the error that made it give up."""
@@ -130,6 +136,7 @@ class Core:
         self._subscriptions.announce_all()
         self._outbox.pump()
         self._connects.callback(None)
+        self._starts.callback(None)
         if self._on_connected is not None:
             self._call(self._on_connected, headers)
 
@@ -170,10 +177,12 @@ class Core:
             self._deadline.cancel()
         closed = ClientClosedError(reason)
         self._outbox.close(closed)
-        self._subscriptions.end(reason)
+        # Before the subscriptions, since requests wait for the one of replies.
         self.requests.end(closed)
+        self._subscriptions.close(closed)
         self.phase = Phase.CLOSED
         self._connects.errback(reason or closed)
+        self._starts.errback(closed)
         self._disconnects.callback(None)
         if reason is None:
             self._closes.callback(None)

@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from stompkit.client._errors import (
+    ClientClosedError,
     ConnectionGoneError,
     QueueOverflowError,
     SubscriptionEndedError,
@@ -118,6 +119,8 @@ class Subscription:
         self._inbox = Inbox(max(terms.max_messages, terms.prefetch or 0), terms.max_bytes, gate)
         self._is_ready = False
         self._end: SubscriptionEndedError | None = None
+        #: Error of calls that wait for SUBSCRIBE, unless it is the end itself.
+        self._unready: Exception | None = None
         self._readiness = Waiters[Subscription]()
         self._endings = Waiters[None]()
         if terms.handler is not None:
@@ -211,7 +214,7 @@ class Subscription:
     def when_ready(self) -> Deferred[Subscription]:
         """Fire when the broker has confirmed the subscription for the first time."""
         if self._end is not None:
-            return fail(self._end.reason or self._end)
+            return fail(self._unready or self._end)
         if self._is_ready:
             return succeed(self)
         return self._readiness.wait()
@@ -238,15 +241,16 @@ class Subscription:
         if self.ack != "auto":
             self._inbox.clear()
 
-    def end(self, reason: Exception | None) -> None:
-        """Accept no more messages."""
+    def end(self, reason: Exception | None, closed: ClientClosedError | None = None) -> None:
+        """Accept no more messages; with ``closed``, the client is closed for the reason."""
         if self._end is not None:
             return
+        self._unready = closed or reason
         self._end = SubscriptionEndedError(reason)
         if self.ack != "auto":
             self._inbox.clear()
         self._inbox.end(self._end)
-        self._readiness.errback(reason or self._end)
+        self._readiness.errback(self._unready or self._end)
         if reason is None:
             self._endings.callback(None)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stompkit.client._errors import ClientClosedError
 from stompkit.client._gate import ReadingGate
 from stompkit.client._outbox import Outbox
 from stompkit.client._subscription import Subscription, Terms
@@ -52,12 +53,12 @@ class Subscriptions:
         for subscription in self._by_id.values():
             subscription.connection_lost()
 
-    def end(self, reason: Exception | None) -> None:
-        """End all subscriptions."""
+    def close(self, closed: ClientClosedError) -> None:
+        """End all subscriptions of a client that is closed."""
         subscriptions = list(self._by_id.values())
         self._by_id.clear()
         for subscription in subscriptions:
-            subscription.end(reason)
+            subscription.end(closed.reason, closed)
 
     def deliver(self, frame: Frame) -> bool:
         """Pass a MESSAGE to its subscription; return False if there is none."""

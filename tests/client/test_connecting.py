@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 
 from stompkit.client import (
     AttemptTimeoutError,
     BrokerError,
     BufferLimits,
+    Client,
     ClientClosedError,
     ConnectFailedError,
     LoginRefusedError,
@@ -708,3 +710,45 @@ def test_who_stops_waiting_for_a_connection_stops_nothing_else(net: Network) -> 
     impatient.cancel()
     net.run()
     assert online(client)
+
+
+# Calls that wait when the client is closed.
+
+
+WAITING: Final[dict[str, Callable[[Client], Deferred[Any]]]] = {
+    "send": lambda client: client.send("/queue/a"),
+    "subscribe": lambda client: client.subscribe("/queue/a"),
+    "request": lambda client: client.request("/queue/a"),
+    "request again": lambda client: client.request("/queue/a"),
+    "begin": lambda client: client.transaction().begin(),
+}
+
+
+@pytest.mark.parametrize("gives_up", [True, False], ids=["gives up", "disconnect"])
+@pytest.mark.parametrize("was_connected", [True, False], ids=["lost", "never connected"])
+def test_all_calls_that_wait_fail_with_the_same_error(
+    net: Network, log: Log, *, gives_up: bool, was_connected: bool
+) -> None:
+    endpoint = net.scripted(version="1.2" if was_connected else None)
+    client = net.client(endpoint)
+    connected, closed = client.connect(), client.when_closed()
+    net.run()
+    if was_connected:
+        result(connected)
+        endpoint.version = None
+        endpoint.peer.drop()
+        net.advance(0.1)
+    calls = {name: call(client) for name, call in WAITING.items()}
+    if gives_up:
+        endpoint.peer.refuse()
+    else:
+        client.disconnect()
+    net.run()
+    connected.addErrback(lambda _: None)  # fails with the cause, if it waits
+    cause = failed(closed, LoginRefusedError) if gives_up else result(closed)
+    later = {name: WAITING[name](client) for name in ("send", "subscribe", "request")}
+    for name, call in [*calls.items(), *later.items()]:
+        error = failed(call, ClientClosedError)
+        assert (name, error.reason) == (name, cause)
+    if gives_up:
+        assert "giving up" in log.take_errors()

@@ -203,16 +203,12 @@ class Channel(virtual.Channel):
             fed = transport.private.get(queue)
             if fed is None or (if_empty and len(fed)) or (if_unused and transport.is_read(queue)):
                 return
-        for exchange in list(self.state.exchanges):
-            table = self.get_table(exchange)
-            table[:] = [row for row in table if row[2] != queue]
-        self.state.queue_bindings_delete(queue)
-        private = transport.private.pop(queue, None)
+        is_temporary = queue in transport.temporary
+        private = transport.forget_queue(queue)
         if private is not None:
             private.close()
-        elif queue not in transport.temporary:
+        elif not is_temporary:
             self._purge(queue)
-        transport.temporary.discard(queue)
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
         """Forget an exchange and its bindings; its queues keep their messages."""

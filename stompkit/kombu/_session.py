@@ -163,7 +163,9 @@ class BrokerSession(virtual.Transport):
                 self._loop.remove_reader(stomp.wakeup.fileno())
                 self._loop = None
             stomp.close()
-        self.private.clear()
+        # Without their bindings, kombu binds them again when they are declared again.
+        for queue in list(self.temporary):
+            self.forget_queue(queue)
         for channel in list(self.channels):
             channel.close()
 
@@ -181,6 +183,14 @@ class BrokerSession(virtual.Transport):
     def destination(self, queue: str) -> str:
         """Return the destination of a queue."""
         return queue_destination(self.options.queue_prefix, queue)
+
+    def forget_queue(self, queue: str) -> TopicSource | None:
+        """Forget a queue and its bindings; return the source that topics have fed it from."""
+        for exchange in self.state.exchanges.values():
+            exchange["table"][:] = [row for row in exchange["table"] if row[2] != queue]
+        self.state.queue_bindings_delete(queue)
+        self.temporary.discard(queue)
+        return self.private.pop(queue, None)
 
     def is_read(self, queue: str) -> bool:
         """Return True if a consumer of this connection reads a queue."""

@@ -9,8 +9,9 @@ import pytest
 from kombu.entity import Exchange, Queue
 from kombu.messaging import Producer
 
+from stompkit.testing import RunningBroker
 from tests.kombu.conftest import Connect
-from tests.kombu.consuming import Reader
+from tests.kombu.consuming import LONG_S, Reader
 
 #: Every request that ends something, but not the messages of a queue.
 ENDING: dict[str, Callable[[Any, Any], object]] = {
@@ -80,3 +81,22 @@ def test_a_queue_fed_by_topics_ends_only_on_its_conditions(connect: Connect, nam
         assert kept.decode() == "waits"
         channel.queue_delete(f"{name}.kept", if_unused=True, if_empty=True)
         assert list(connection.transport.private) == [f"{name}.q"]
+
+
+def test_a_queue_fed_by_topics_is_bound_again_after_a_reconnection(
+    broker: RunningBroker, connect: Connect, name: str
+) -> None:
+    exchange = Exchange(name, "fanout")
+    queue = Queue(f"{name}.q", exchange, exclusive=True)
+    connection = connect()
+    reader = Reader(connection, queue, no_ack=True)
+    broker.restart(kill=broker.name == "stompkit")
+    with pytest.raises(ConnectionError):
+        connection.drain_events(timeout=LONG_S)
+    connection.ensure_connection(max_retries=60, interval_start=0.1)
+    reader.consumer.revive(connection.channel())
+    reader.consumer.consume()
+    assert list(connection.transport.private) == [f"{name}.q"]
+    Producer(connect().channel(), exchange).publish("again", routing_key="any")
+    reader.wait(1)
+    assert reader.bodies == ["again"]

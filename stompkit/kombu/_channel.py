@@ -146,8 +146,26 @@ class Channel(virtual.Channel):
             most = transport.options.max_topic_messages
             transport.private[queue] = TopicSource(transport.stomp, most)
         transport.private[queue].bind(
-            exchange, destination, lambda given: bool(kind.lookup([row], exchange, given, None))
+            (exchange, *row),
+            exchange,
+            destination,
+            lambda given: bool(kind.lookup([row], exchange, given, None)),
         )
+
+    def queue_unbind(
+        self,
+        queue: str,
+        exchange: str = "",
+        routing_key: str = "",
+        arguments: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """End a binding; the queue keeps its messages."""
+        super().queue_unbind(queue, exchange, routing_key, arguments, **kwargs)
+        private = self.connection.private.get(queue)
+        if private is not None:
+            row = self.typeof(exchange).prepare_bind(queue, exchange, routing_key, arguments)
+            private.unbind((exchange, *row))
 
     def _type_of(self, exchange: str) -> str:
         try:

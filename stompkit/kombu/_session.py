@@ -186,7 +186,8 @@ class BrokerSession(virtual.Transport):
 
     def forget_queue(self, queue: str) -> TopicSource | None:
         """Forget a queue and its bindings; return the source that topics have fed it from."""
-        for exchange in self.state.exchanges.values():
+        exchanges: dict[str, Any] = self.state.exchanges or {}
+        for exchange in exchanges.values():
             exchange["table"][:] = [row for row in exchange["table"] if row[2] != queue]
         self.state.queue_bindings_delete(queue)
         self.temporary.discard(queue)

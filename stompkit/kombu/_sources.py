@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from kombu.log import get_logger
@@ -171,27 +171,39 @@ class TopicSource:
         self._connection = connection
         self._most = most
         self._ready: deque[Frame] = deque()
-        self._bindings: list[tuple[str, Callable[[str], bool]]] = []
-        self._subscriptions: dict[str, str] = {}
+        #: The exchange of each binding, and its test of routing keys, in the order of bindings.
+        self._bindings: dict[Hashable, tuple[str, Callable[[str], bool]]] = {}
+        #: The subscription of each binding, and its destination.
+        self._subscriptions: dict[Hashable, tuple[str, str]] = {}
         self._has_dropped = False
 
     def __len__(self) -> int:
         """Return the number of messages that are not taken yet."""
         return len(self._ready)
 
-    def bind(self, exchange: str, destination: str, takes: Callable[[str], bool]) -> None:
+    def bind(
+        self, binding: Hashable, exchange: str, destination: str, takes: Callable[[str], bool]
+    ) -> None:
         """Subscribe to an exchange; keep messages for whose routing key ``takes`` returns True."""
-        number = len(self._bindings)
-        self._bindings.append((exchange, takes))
+        # A new dict, since the connection's thread may iterate over the old one.
+        self._bindings = {**self._bindings, binding: (exchange, takes)}
 
         def on_message(frame: Frame) -> None:
             # A message that matches two bindings arrives twice; only the first binding counts.
-            if self._first_binding(*route_of(frame)) == number:
+            if self._first_binding(*route_of(frame)) == binding:
                 self._keep(frame)
 
         headers = {"destination": destination, "ack": "auto"}
         name = self._connection.subscribe(headers, on_message)
-        self._subscriptions[name] = destination
+        self._subscriptions[binding] = (name, destination)
+
+    def unbind(self, binding: Hashable) -> None:
+        """End the subscription of a binding; messages that have arrived stay."""
+        subscription = self._subscriptions.pop(binding, None)
+        if subscription is not None:
+            # Until the broker has confirmed it, the binding still counts for what arrives.
+            self._connection.unsubscribe(*subscription)
+            self._bindings = {key: of for key, of in self._bindings.items() if key != binding}
 
     def take(self) -> Incoming | None:
         """Return the next message, if there is one."""
@@ -219,15 +231,16 @@ class TopicSource:
     def close(self) -> None:
         """End the subscriptions."""
         while self._subscriptions:
-            self._connection.unsubscribe(*self._subscriptions.popitem())
+            _, subscription = self._subscriptions.popitem()
+            self._connection.unsubscribe(*subscription)
 
     retire = close
 
-    def _first_binding(self, exchange: str, key: str) -> int:
-        for number, (bound, takes) in enumerate(self._bindings):
+    def _first_binding(self, exchange: str, key: str) -> Hashable:
+        for binding, (bound, takes) in self._bindings.items():
             if bound == exchange and takes(key):
-                return number
-        return -1
+                return binding
+        return None
 
     def _keep(self, frame: Frame) -> None:
         if len(self._ready) >= self._most:

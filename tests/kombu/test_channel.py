@@ -100,3 +100,42 @@ def test_a_queue_fed_by_topics_is_bound_again_after_a_reconnection(
     Producer(connect().channel(), exchange).publish("again", routing_key="any")
     reader.wait(1)
     assert reader.bodies == ["again"]
+
+
+@pytest.mark.parametrize("deletes", [False, True], ids=["unbind", "delete exchange"])
+def test_a_queue_fed_by_topics_gets_nothing_from_ended_bindings(
+    connect: Connect, name: str, *, deletes: bool
+) -> None:
+    exchanges = [Exchange(f"{name}.{kind}", kind) for kind in ("topic", "fanout", "direct")]
+    with connect() as connection:
+        reader = Reader(
+            connection, Queue(f"{name}.q", exchanges[0], "#", auto_delete=True), no_ack=True
+        )
+        queues: Any = reader.consumer.queues
+        queue = queues[0]
+        for exchange, key in zip(exchanges, ("a.*", "", "a.b"), strict=True):
+            exchange(reader.channel).declare()
+            queue.bind_to(exchange, key)
+        producer = Producer(connect().channel())
+
+        def publish(*wanted: str) -> None:
+            """Send to each exchange and then wait for the messages that are wanted."""
+            for exchange in exchanges:
+                producer.publish(
+                    exchange.type, exchange=exchange, routing_key="a.b", declare=[exchange]
+                )
+            before = len(reader.messages)
+            reader.wait(before + len(wanted))
+            assert sorted(reader.bodies[before:]) == sorted(wanted)
+
+        publish("topic", "fanout", "direct")
+        # Two bindings match; the first of them ends.
+        queue.unbind_from(exchanges[0], "#")
+        publish("topic", "fanout", "direct")
+        for ended, rest in ((0, ("fanout", "direct")), (2, ("fanout",))):
+            if deletes:
+                exchanges[ended](reader.channel).delete()
+            else:
+                queue.unbind_from(exchanges[ended], ("a.*", "", "a.b")[ended])
+            publish(*rest)
+        assert reader.gets_nothing_more()

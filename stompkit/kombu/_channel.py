@@ -321,7 +321,9 @@ class Channel(virtual.Channel):
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         """Acknowledge a message; with ``multiple``, all messages before it as well."""
-        for tag in list(self.qos.incoming) if multiple else ():
+        # The tag of a settled message has no place among those that wait.
+        is_waiting = delivery_tag in self.qos.incoming
+        for tag in list(self.qos.incoming) if multiple and is_waiting else ():
             if tag == delivery_tag:
                 break
             self.qos.ack(tag)

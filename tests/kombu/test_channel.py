@@ -139,3 +139,17 @@ def test_a_queue_fed_by_topics_gets_nothing_from_ended_bindings(
                 queue.unbind_from(exchanges[ended], ("a.*", "", "a.b")[ended])
             publish(*rest)
         assert reader.gets_nothing_more()
+
+
+def test_an_old_tag_acknowledges_no_later_messages(connect: Connect, name: str) -> None:
+    with connect() as connection:
+        for number in range(4):
+            Producer(connection.channel()).publish(number, routing_key=name)
+        reader = Reader(connection, Queue(name))
+        first, second, *_ = reader.wait(4)
+        first.ack()
+        for tag in (first.delivery_tag, "unknown"):
+            reader.channel.basic_ack(tag, multiple=True)
+            assert len(reader.channel.qos.incoming) == 3
+        reader.channel.basic_ack(second.delivery_tag, multiple=True)
+        assert len(reader.channel.qos.incoming) == 2

@@ -25,7 +25,7 @@ from tests.effort import drawn
 QUEUES = ("/queue/q.a", "/queue/q.b")
 REFUSED = "/queue/refused"
 #: Longer than any client waits before it connects again.
-LONG_S = 20
+LONG_S = 40
 #: Headers of a delivery, which an operator does not send back.
 DELIVERY = {"destination", "message-id", "subscription", "ack", "redelivered", "content-length"}
 

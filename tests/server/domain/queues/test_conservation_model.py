@@ -334,6 +334,7 @@ def _counts_expired_messages_as_held(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Queue, "overdue", [])
 
 
+@pytest.mark.matrix
 @pytest.mark.pure
 @pytest.mark.parametrize(
     "fault",

@@ -23,13 +23,12 @@ from zope.interface.interface import InterfaceClass
 from stompkit._common.files import describe
 from stompkit.server.interfaces import Credentials, User
 from stompkit.server.log import login_events
-from stompkit.server.login.limited_authenticator import Decided
+from stompkit.server.login.limited_authenticator import Decided, ReloadedSource
 
 __all__ = [
     "CantCheckNow",
     "CredAuthenticator",
     "GroupSource",
-    "ReloadedSource",
     "UserSource",
     "certificate_user",
     "checkers_from",
@@ -59,14 +58,6 @@ class UserSource(Protocol):
 
     def user_names(self) -> Iterable[str]:
         """Return the names of all users."""
-
-
-@runtime_checkable
-class ReloadedSource(Protocol):
-    """A checker whose accepted passcodes can change while the broker runs."""
-
-    def reloads(self) -> int:
-        """Return how often they have changed."""
 
 
 class CredAuthenticator:

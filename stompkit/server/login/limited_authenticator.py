@@ -12,7 +12,7 @@ from stompkit.server.log import login_events
 from stompkit.server.log.event import current_failure
 from stompkit.server.login.login_limiter import Attempt, LoginLimiter, Outcome, Repute, Verdict
 
-__all__ = ["Decided", "Decider", "LimitedAuthenticator"]
+__all__ = ["Decided", "Decider", "LimitedAuthenticator", "ReloadedSource"]
 
 
 #: Maximum number of delayed refusals; further ones are sent at once.
@@ -53,8 +53,8 @@ class Decider(Protocol):
 
 
 @runtime_checkable
-class _ReloadedDecider(Protocol):
-    """A decider whose accepted passcodes can change."""
+class ReloadedSource(Protocol):
+    """A decider or checker whose accepted passcodes can change while the broker runs."""
 
     def reloads(self) -> int:
         """Return how often they have changed."""
@@ -133,7 +133,7 @@ class LimitedAuthenticator:
 
     def _notice_reloads(self, now: float) -> None:
         """Check passcodes again that may have become right, such as that of a new user."""
-        if isinstance(self._inner, _ReloadedDecider):
+        if isinstance(self._inner, ReloadedSource):
             reloads = self._inner.reloads()
             if reloads != self._reloads:
                 self._reloads = reloads

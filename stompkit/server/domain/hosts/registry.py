@@ -198,11 +198,11 @@ class DestinationRegistry(HostPolicies):
     def check_name(self, name: str) -> Kind:
         """Return the kind of a destination name; raises :class:`RefusedError` if it is invalid."""
         most = self.broker.config.max_destination_bytes
-        if len(name) * 4 > most and len(name.encode("utf-8", "surrogateescape")) > most:
-            if not self._is_known(name):
-                raise RefusedError(
-                    f"destination name too long: at most {most} octets", "bad-destination"
-                )
+        is_long = len(name) * 4 > most and len(name.encode("utf-8", "surrogateescape")) > most
+        if is_long and not self._is_known(name):
+            raise RefusedError(
+                f"destination name too long: at most {most} octets", "bad-destination"
+            )
         return kind_of(name)
 
     def _is_known(self, name: str) -> bool:

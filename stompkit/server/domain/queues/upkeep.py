@@ -2,9 +2,9 @@
 
 A sweep processes the messages that exist when it starts and that no consumer holds, in order. Those
 in memory come first, then those that are only in the store; expired ones that wait for room among
-the dead letters come last. Each step takes one cycle, so that
-clients are served in between. The operations of a step form one write batch: if the broker dies
-between two steps, no message is lost or duplicated.
+the dead letters come last. Each step takes one cycle, so that clients are served in between. The
+operations of a step form one write batch: if the broker dies between two steps, no message is lost
+or duplicated.
 """
 
 from __future__ import annotations

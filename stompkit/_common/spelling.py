@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from difflib import get_close_matches
 
-__all__ = ["closest", "counted", "did_you_mean", "suggestion", "with_article"]
+__all__ = ["amount", "closest", "did_you_mean", "suggestion", "with_article"]
 
 
 def closest(word: str, words: Collection[str]) -> str | None:
@@ -14,7 +14,7 @@ def closest(word: str, words: Collection[str]) -> str | None:
     return found[0] if found else None
 
 
-def counted(number: int, noun: str) -> str:
+def amount(number: int, noun: str) -> str:
     """Return a number with its regular noun: ``1 message``, ``2 messages``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
-from stompkit._common.spelling import counted
+from stompkit._common.spelling import amount
 from stompkit.conformance.peer import Peer
 from stompkit.conformance.target import Target
 from stompkit.conformance.verdict import FailedError, Outcome, UnsupportedError
@@ -170,7 +170,7 @@ def receive(
         require_ack_header(messages[0], target)
     messages += peer.gather_messages(number - 1)
     if len(messages) < number:
-        only = counted(len(messages), "message")
+        only = amount(len(messages), "message")
         raise UnsupportedError(f"the target delivers only {only} unacknowledged")
     return queue, messages
 

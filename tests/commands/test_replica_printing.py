@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stompkit._commands.replica.graph import draw
 from stompkit._commands.replica.status import as_json, status_lines
-from stompkit._commands.shared.text import aligned, amount, duration, when
+from stompkit._commands.shared.text import aligned, duration, when
 from stompkit._commands.shared.values import (
     parse_assignment,
     parse_key,
@@ -23,6 +23,7 @@ from stompkit._commands.shared.values import (
     shown_key,
     shown_value,
 )
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 from stompkit.replica.engine import PeerStatus, Status
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from stompkit._commands.shared.text import aligned, amount, when
+from stompkit._commands.shared.text import aligned, when
 from stompkit._common.files import is_locked, reason_of, write_atomically
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 from stompkit.bridge import BridgeStatus, RouteStatus
 

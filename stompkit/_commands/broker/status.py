@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
 from stompkit._commands.shared.lease import lease_lines
-from stompkit._commands.shared.text import amount, duration, size
+from stompkit._commands.shared.text import duration, size
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]

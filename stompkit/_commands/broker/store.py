@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from stompkit._commands.shared.documents import checked
-from stompkit._commands.shared.text import amount
 from stompkit._common.arguments import Parser, Subcommands
 from stompkit._common.files import describe, replacing
 from stompkit._common.secrets import is_reference
+from stompkit._common.spelling import amount
 from stompkit._common.text import json_line
 from stompkit.server.operations import (
     DirectoryLock,

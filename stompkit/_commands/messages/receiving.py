@@ -18,7 +18,7 @@ from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.message_lines import to_line
 from stompkit._commands.shared.progress import Progress
 from stompkit._commands.shared.session import InterruptedSessionError, Session, run
-from stompkit._commands.shared.text import amount
+from stompkit._common.spelling import amount
 from stompkit._common.style import Style
 from stompkit._common.text import shown
 from stompkit.client import AckMode, Message, Subscription, SubscriptionEndedError

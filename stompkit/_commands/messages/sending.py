@@ -17,7 +17,7 @@ from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.message_lines import Outgoing, from_line
 from stompkit._commands.shared.progress import Progress
 from stompkit._commands.shared.session import InterruptedSessionError, Session, reason_of, run
-from stompkit._commands.shared.text import amount
+from stompkit._common.spelling import amount
 from stompkit.client import ClientClosedError, ClientError, Transaction
 from stompkit.frames import LocalProtocolError
 

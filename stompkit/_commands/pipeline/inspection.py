@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from stompkit._commands.shared.text import aligned, amount
+from stompkit._commands.shared.text import aligned
 from stompkit._common.files import write_atomically
+from stompkit._common.spelling import amount
 from stompkit._common.text import text_of
 from stompkit.spark.jobs.settings import JOBS, PipelineError, PipelineSettings, load
 from stompkit.spark.jobs.status import JobState, look, missing, unmatched

@@ -14,8 +14,9 @@ from typing import Final
 
 import msgspec
 
-from stompkit._commands.shared.text import aligned, amount, duration
+from stompkit._commands.shared.text import aligned, duration
 from stompkit._common.arguments import Parser, argument_type
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown, text_of
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, load, seconds
 

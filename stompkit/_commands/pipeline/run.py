@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._commands.shared.signals import ended_by_signals
-from stompkit._commands.shared.text import amount
+from stompkit._common.spelling import amount
 from stompkit._common.text import text_of
 from stompkit.spark.jobs import Pipeline, PipelineError, Progress
 from stompkit.spark.session import SparkError

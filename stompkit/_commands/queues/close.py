@@ -15,7 +15,7 @@ from stompkit._commands.shared.admin import (
     on_admin,
 )
 from stompkit._commands.shared.listing import pages
-from stompkit._commands.shared.text import amount
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]

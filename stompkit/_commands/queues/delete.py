@@ -13,7 +13,7 @@ from stompkit._commands.shared.admin import (
     confirmed,
     on_admin,
 )
-from stompkit._commands.shared.text import amount
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]

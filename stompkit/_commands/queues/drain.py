@@ -17,7 +17,7 @@ from stompkit._commands.shared.admin import (
 )
 from stompkit._commands.shared.broker_options import seconds
 from stompkit._commands.shared.progress import Progress
-from stompkit._commands.shared.text import amount
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]

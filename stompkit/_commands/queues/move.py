@@ -15,8 +15,8 @@ from stompkit._commands.shared.broker_options import (
     add_broker_options,
     add_quiet_time,
 )
-from stompkit._commands.shared.text import amount
 from stompkit._common.arguments import positive
+from stompkit._common.spelling import amount
 
 __all__ = ["main", "parser"]
 

@@ -8,8 +8,8 @@ import sys
 from typing import Any, Final
 
 from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
-from stompkit._commands.shared.text import amount
 from stompkit._common.arguments import positive
+from stompkit._common.spelling import amount
 from stompkit._common.style import Style
 from stompkit._common.text import json_line, shown
 

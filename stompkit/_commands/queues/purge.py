@@ -21,7 +21,7 @@ from stompkit._commands.shared.broker_options import (
     add_broker_options,
     add_quiet_time,
 )
-from stompkit._commands.shared.text import amount
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]

@@ -7,8 +7,8 @@ import json
 from typing import Final
 
 from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
-from stompkit._commands.shared.text import amount
 from stompkit._common.arguments import positive
+from stompkit._common.spelling import amount
 
 __all__ = ["main", "parser"]
 

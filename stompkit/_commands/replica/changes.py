@@ -14,8 +14,9 @@ from stompkit._commands.replica.documents import (
     is_document,
 )
 from stompkit._commands.replica.graph import draw
-from stompkit._commands.shared.text import aligned, amount, when
+from stompkit._commands.shared.text import aligned, when
 from stompkit._commands.shared.values import shown_key, shown_row, shown_value
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 from stompkit.replica.history import Entry, Shown
 from stompkit.replication.model.events import RowChange

@@ -10,7 +10,7 @@ from typing import Final
 from stompkit._commands.replica.options import opened
 from stompkit._commands.replica.subcommand import Command
 from stompkit._commands.replica.writing import writable
-from stompkit._commands.shared.text import amount
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 from stompkit.replica import generate_key
 from stompkit.replica.signing import Signer

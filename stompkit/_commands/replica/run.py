@@ -15,8 +15,8 @@ from stompkit._commands.replica.options import Setup, opened
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError, hide
 from stompkit._commands.shared.logs import start_log
 from stompkit._commands.shared.signals import ended_by_signals
-from stompkit._commands.shared.text import amount
 from stompkit._common.metrics import Address, MetricsError, new_registry, serving
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 from stompkit.replica import Replica, ReplicaStoreError
 from stompkit.replica.engine import Status

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from stompkit._commands.shared.text import aligned, amount, duration
+from stompkit._commands.shared.text import aligned, duration
 from stompkit._commands.shared.values import shown_key
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 from stompkit.replica.engine import PeerStatus, Status
 from stompkit.replica.vectors import dot_text

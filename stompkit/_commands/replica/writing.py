@@ -11,8 +11,8 @@ from typing import Final
 from stompkit._commands.replica.documents import document_text, parse_document
 from stompkit._commands.replica.options import Setup, opened
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
-from stompkit._commands.shared.text import amount
 from stompkit._commands.shared.values import parse_assignment, shown_value
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 from stompkit.replica import Replica
 from stompkit.replica.signed import SignedChangeset

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from stompkit._commands.shared.text import amount
 from stompkit._common.files import is_locked, write_atomically
+from stompkit._common.spelling import amount
 from stompkit.replication.jobs import JobStatus
 
 __all__ = ["Display", "lock_of", "print_status", "write"]

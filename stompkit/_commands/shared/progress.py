@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Final
 
-from stompkit._commands.shared.text import amount
+from stompkit._common.spelling import amount
 
 __all__ = ["Progress"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["aligned", "amount", "duration", "remedy_of", "size", "when"]
+__all__ = ["aligned", "duration", "remedy_of", "size", "when"]
 
 #: Time in seconds below which tenths are shown.
 _PRECISE_S: Final = 10
@@ -55,11 +55,6 @@ def size(octets: float) -> str:
     return (
         f"{number:.1f} {_SIZES[unit]}" if unit and number < 9.95 else f"{number:.0f} {_SIZES[unit]}"
     )
-
-
-def amount(count: int, what: str) -> str:
-    """Format a count with its noun: ``1 changeset``, ``2,000 changesets``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._commands.shared.signals import signalled
-from stompkit._commands.shared.text import amount
 from stompkit._commands.spool.maintenance import Maintenance
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics, served
 from stompkit._commands.spool.options import SpoolUsageError, brokers
 from stompkit._commands.spool.serve import check_serving, served_at
 from stompkit._common.metrics import Address
+from stompkit._common.spelling import amount
 from stompkit.client.blocking import BrokerUrl
 from stompkit.spool import SpoolInUseError, SpoolWriter
 from stompkit.spool.receiver import Receiver, ReceiverStatus

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from stompkit._commands.shared.text import amount
 from stompkit._commands.spool.options import SpoolUsageError
+from stompkit._common.spelling import amount
 from stompkit._common.text import shown
 from stompkit.spool import BrokenSpoolError, Record, SpoolReader
 

@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
-from stompkit._commands.shared.text import aligned, amount, duration, when
+from stompkit._commands.shared.text import aligned, duration, when
 from stompkit._commands.spool.options import SpoolUsageError
+from stompkit._common.spelling import amount
 from stompkit.spool import DataLostError, SpoolReader, is_in_use
 from stompkit.spool.readers import Reader, forget, listed
 

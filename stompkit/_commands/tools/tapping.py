@@ -14,7 +14,7 @@ from typing import Any, Final
 from stompkit._commands.shared.admin import Admin
 from stompkit._commands.shared.documents import frame_document, now
 from stompkit._commands.shared.signals import ended_by_signals
-from stompkit._commands.shared.text import amount
+from stompkit._common.spelling import amount
 from stompkit._common.style import Style
 from stompkit._common.text import json_line, shown
 from stompkit.frames import Frame

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from textwrap import wrap
 from typing import Final
 
-from stompkit._common.spelling import counted
+from stompkit._common.spelling import amount
 from stompkit._common.style import Style
 from stompkit.conformance.report.report import Report, TargetInfo
 from stompkit.conformance.verdict import CaseResult, Ending, Verdict
@@ -57,7 +57,7 @@ def summary_lines(report: Report, *, strict: bool, has_profile: bool, style: Sty
         lines += _profile(report)
     elif report.profile():
         number = len(report.profile())
-        lines += [f"Profile: {counted(number, 'observation')}; --profile prints them.", ""]
+        lines += [f"Profile: {amount(number, 'observation')}; --profile prints them.", ""]
     lines += [f"better than expected: {case_id}" for case_id in report.better_than_expected]
     if any(each.expected for each in report.results):
         # These are hard to find among the expected ones, and logs are often cut in the middle.

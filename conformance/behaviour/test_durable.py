@@ -6,7 +6,7 @@ They are asked for in all spellings at once; a target without them is UNSUPPORTE
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from stompkit._common.spelling import counted
+from stompkit._common.spelling import amount
 from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, trial
 from stompkit.conformance.extensions import (
     PERSISTENT,
@@ -164,7 +164,7 @@ def test_acknowledgements_are_remembered(target: Target) -> None:
         need_collected([each.body for each in messages if each.body != END])
         messages += peer.gather_messages(2)
         if len(messages) < 3:
-            only = counted(len(messages), "message")
+            only = amount(len(messages), "message")
             raise UnsupportedError(f"the target delivers only {only} unacknowledged")
         peer.acknowledge(messages[1])
         leave(peer)

@@ -1,6 +1,6 @@
 """How many messages are delivered before an ACK is waited for: the window of a subscription."""
 
-from stompkit._common.spelling import counted
+from stompkit._common.spelling import amount
 from stompkit.conformance import Peer, Target, UnsupportedError, trial
 from stompkit.conformance.requirements import statements
 from stompkit.conformance.scenarios import (
@@ -28,7 +28,7 @@ def held_back(target: Target, peer: Peer, queue: str, window: int) -> list[Frame
     messages += peer.gather_messages(window, target.quiet_s)
     if len(messages) != window:
         raise UnsupportedError(
-            f"with a window of {window}, the target delivers {counted(len(messages), 'message')}"
+            f"with a window of {window}, the target delivers {amount(len(messages), 'message')}"
         )
     return messages
 

@@ -1,6 +1,6 @@
 """The modes client and client-individual, as 1.1 and 1.2 define them; NACK."""
 
-from stompkit._common.spelling import counted
+from stompkit._common.spelling import amount
 from stompkit.conformance import Peer, Target, UnsupportedError, case
 from stompkit.conformance.scenarios import begin, left_after_reset, redelivers, refuse
 from stompkit.frames import Frame
@@ -19,7 +19,7 @@ def received(target: Target, peer: Peer, ack: str, number: int = 3) -> tuple[str
     sender.close()
     messages = [peer.expect("MESSAGE"), *peer.gather_messages(number - 1)]
     if len(messages) < number:
-        only = counted(len(messages), "message")
+        only = amount(len(messages), "message")
         raise UnsupportedError(f"the target delivers only {only} unacknowledged")
     return queue, messages
 

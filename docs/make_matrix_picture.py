@@ -46,8 +46,9 @@ def main(arguments: list[str]) -> int:
         print("no Chromium: apt-get install chromium", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as profile, Chromium(program, Path(profile)) as browser:
-        browser.open(_MATRIX, width=_WIDTH, height=_HEIGHT)
-        data = smaller(browser.screenshot(), totals())
+        with browser.page():
+            browser.open(_MATRIX, width=_WIDTH, height=_HEIGHT)
+            data = smaller(browser.screenshot(), totals())
     _PICTURE.write_bytes(data)
     print(f"{_PICTURE.name}: {len(data) / 1024:.0f} KiB")
     return 0

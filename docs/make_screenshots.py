@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         broker = stack.enter_context(operated(folder, settings))
         profile = folder / "profile"
         browser = stack.enter_context(Chromium(program, profile))
-        console = Console(browser, broker)
+        console = Console(stack.enter_context(browser.page()), broker)
         shop = stack.enter_context(Shop(broker))
         console.open()
         shop.run_for(options.seconds)

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self, cast
@@ -22,7 +23,7 @@ import pytest
 
 from stompkit.testing.plugin import settings_of
 
-__all__ = ["Chromium", "browser", "chromium"]
+__all__ = ["Chromium", "browser", "chromium", "shared_browser"]
 
 _PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: Chromium reads its commands from descriptor 3 and answers on 4. When root runs it in a container,
@@ -55,10 +56,10 @@ def chromium() -> str | None:
 
 
 class Chromium:
-    """A browser with one page, as wide as a desktop screen; a context manager."""
+    """A browser with at most one page, as wide as a desktop screen; a context manager."""
 
     def __init__(self, program: str, profile: Path) -> None:
-        """Start the browser with an empty directory as its profile."""
+        """Start the browser without a page, with an empty directory as its profile."""
         self._process = subprocess.Popen(
             ["sh", "-c", _COMMAND, "sh", program, f"--user-data-dir={profile}"],
             stdin=subprocess.PIPE,
@@ -70,11 +71,6 @@ class Chromium:
         self._session = ""
         #: Events received, oldest first.
         self._events: list[dict[str, Any]] = []
-        target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
-        self._session = attached["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            self._call(f"{domain}.enable")
 
     def __enter__(self) -> Self:
         """Return the browser itself."""
@@ -87,7 +83,6 @@ class Chromium:
         trace: TracebackType | None,
     ) -> None:
         """End the browser."""
-        self._session = ""
         try:
             # Killing the browser would leave its subprocesses behind.
             self._call("Browser.close")
@@ -95,6 +90,23 @@ class Chromium:
         finally:
             self._process.kill()
             self._process.communicate()
+
+    @contextmanager
+    def page(self) -> Iterator[Self]:
+        """Have an empty page which shares nothing with pages before it, such as their storage."""
+        context = self._call("Target.createBrowserContext")["browserContextId"]
+        try:
+            target = self._call("Target.createTarget", url="about:blank", browserContextId=context)
+            attached = self._call(
+                "Target.attachToTarget", targetId=target["targetId"], flatten=True
+            )
+            self._session = attached["sessionId"]
+            for domain in ("Page", "Runtime", "Log"):
+                self._call(f"{domain}.enable")
+            yield self
+        finally:
+            self._session = ""
+            self._call("Target.disposeBrowserContext", browserContextId=context)
 
     def open(
         self, page: Path | str, fragment: str = "", *, width: int = 1280, height: int = 900
@@ -270,8 +282,8 @@ class Chromium:
         return message
 
 
-@pytest.fixture(scope="module")
-def browser(
+@pytest.fixture(scope="session")
+def shared_browser(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Chromium]:
     """Yield Chromium; if it is missing, skip the test or fail it, as for a missing broker."""
@@ -281,3 +293,10 @@ def browser(
         raise outcome.Exception("no Chromium: apt-get install chromium", pytrace=False)
     with Chromium(program, tmp_path_factory.mktemp("chromium")) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def browser(shared_browser: Chromium) -> Iterator[Chromium]:
+    """Yield Chromium with a page of its own for each module of tests."""
+    with shared_browser.page() as browser:
+        yield browser

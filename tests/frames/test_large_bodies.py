@@ -82,6 +82,7 @@ def test_a_byte_in_place_of_the_last_nul_is_refused(size: int, chunks: list[int]
         decoder.feed(b"")
 
 
+@pytest.mark.memory
 @pytest.mark.parametrize("chunks", [(1,), (2,), (3, 4_095), (4_096, 1)])
 def test_small_chunks_of_a_large_body_take_little_more_than_their_size(
     chunks: tuple[int, ...],

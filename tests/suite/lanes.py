@@ -23,6 +23,8 @@ _QUICK: Final = f"not {_MATRIX} and not {_COSTLY}"
 _MARKED: Final = re.compile(r"\bmark\.matrix\b|\b(in_matrix|some)\(")
 #: Marker of tests that never run on compiled modules.
 _PURE: Final = "pure"
+#: Marker of tests that measure memory.
+_MEMORY: Final = "memory"
 _MARKED_PURE: Final = re.compile(r"\bmark\.pure\b")
 #: Time that pytest needs to start and to collect a part, in seconds.
 _START_S: Final = 4.0
@@ -147,8 +149,9 @@ def _checks(times: Times) -> Iterator[Part]:
     """Yield the parts for style of code and prose, types and the coverage of the codec."""
     ruff, cover = f"{_PYTHON} -m ruff", f"{_PYTHON} -m coverage"
     # Properties are drawn on compiled modules, and in the matrix lane: what runs with coverage
-    # depends on no seed, and takes a third of the time. Tests that count work run without it.
-    codec = f"pytest -q -m 'not hypothesis and not {_PURE}' tests/frames"
+    # depends on no seed, and takes a third of the time. Tests that count work, or measure memory,
+    # run without it.
+    codec = f"pytest -q -m 'not hypothesis and not {_PURE} and not {_MEMORY}' tests/frames"
     commands = {
         "style": f"{ruff} check && {ruff} format --check && {_PYTHON} docs/check_prose.py",
         "types": f"{_PYTHON} -m mypy",

@@ -57,10 +57,10 @@ _COMMANDS: Final = ("tests/commands/", "tests/conformance/", "tests/server/proce
 _STARTED: Final = {"STOMPKIT_NO_FORK": "1"}
 #: Duration in seconds of the compilation, beside other parts. The parts that wait for it start
 #: first: otherwise they would run alone at the end.
-_COMPILATION_S: Final = 250.0
+_COMPILATION_S: Final = 200.0
 #: Duration in seconds of the tests of a part that waits for the compilation, so that it ends with
 #: the others.
-_AFTER_COMPILATION_S: Final = 300.0
+_AFTER_COMPILATION_S: Final = 220.0
 #: Compilers take half the time without optimisation; the code does the same.
 _NOT_OPTIMISED: Final = {"STOMPKIT_COMPILE_LEVEL": "0"}
 #: Hypothesis draws fewer examples in the quick lane than in the matrix lane.

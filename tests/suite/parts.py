@@ -18,9 +18,9 @@ TIMES: Final = Path(__file__).with_name("times.json")
 _UNKNOWN_S: Final = 5.0
 #: Intended duration of a part, in seconds. Longer parts leave a processor idle at the end of the
 #: run; shorter ones start pytest, and servers, more often.
-_INTENDED_S: Final = 750.0
+_INTENDED_S: Final = 480.0
 #: Folders of a shorter duration, in seconds, share a part.
-_SMALL_S: Final = 350.0
+_SMALL_S: Final = 250.0
 #: Folders whose tests share an expensive fixture, the JVM of Spark: fewer parts.
 _TOGETHER: Final = ("tests/spark",)
 #: Separate projects, which tests run.

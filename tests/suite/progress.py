@@ -38,7 +38,7 @@ def announce(parts: Sequence[Part], slots: int) -> None:
     elif os.environ.get("STOMPKIT_MQ_MISSING") == "fail":
         print("Missing, so that their tests will fail:")
     else:
-        print("Missing, so that their tests are skipped:")
+        print("Missing, so that their tests are skipped, and that it takes less time:")
     for name, remedy in absent:
         print(f"  {name}: {remedy}")
     print(flush=True)

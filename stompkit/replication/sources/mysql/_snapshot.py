@@ -27,7 +27,13 @@ from stompkit.replication.sources.mysql._server import Server, log_end, place, t
 from stompkit.replication.sources.mysql._tables.catalogue import Catalogue
 from stompkit.replication.sources.mysql._tables.definitions import Definitions
 from stompkit.replication.sources.mysql._tables.statements import Name
-from stompkit.replication.sources.mysql._texts import Convert, converter, ordering, selected
+from stompkit.replication.sources.mysql._texts import (
+    Convert,
+    converter,
+    is_ordered_by_number,
+    ordering,
+    selected,
+)
 from stompkit.replication.sources.publication import Publication
 
 __all__ = ["UNCONFIRMED_CHUNKS", "Snapshot", "SnapshotStoppedError", "copied_of", "copy_progress"]
@@ -266,13 +272,12 @@ class Snapshot:
 
     def _column(self, name: str, kind: str) -> _Column:
         quoted = _quoted(name)
-        order = ordering(quoted, kind)
         return _Column(
             name=name,
             select=selected(quoted, kind),
-            order=order,
+            order=ordering(quoted, kind),
             convert=converter(kind, zero=self._zero, decode=self._catalogue.decoder),
-            is_number=order != quoted or kind.endswith("int"),
+            is_number=is_ordered_by_number(kind),
         )
 
     def _chunks(

@@ -15,13 +15,15 @@ from stompkit.replication.sources.mysql._binlog.charsets import Decode
 from stompkit.replication.sources.mysql._binlog.moments import Zero
 from stompkit.replication.sources.mysql._binlog.values import document, inet4, inet6
 
-__all__ = ["Convert", "converter", "ordering", "selected"]
+__all__ = ["Convert", "converter", "is_ordered_by_number", "ordering", "selected"]
 
 #: Function from the server's text or bytes to a value.
 Convert = Callable[[str | bytes], Value]
 
 #: Prefix of the kind of text that is selected as bytes.
 _ENCODED: Final = "text:"
+#: Kinds whose values are numbers, but shown as something else.
+_NUMBERED: Final = frozenset({"enum", "set", "bit", "bool", "year(2)"})
 _TIME: Final = re.compile(r"(-?)(\d+):(\d+):(\d+)(?:\.(\d+))?")
 
 
@@ -38,9 +40,17 @@ def selected(column: str, kind: str) -> str:
 def ordering(column: str, kind: str) -> str:
     """Return the expression by which a key column is ordered and compared: an ENUM by its number.
 
-    A YEAR(2) is ordered from 70 to 69, but compared from 0 to 99.
+    A YEAR(2) is ordered from 70 to 69, but compared from 0 to 99. A FLOAT is compared with the
+    digits that are displayed, and has more.
     """
-    return f"{column}+0" if kind in ("enum", "set", "bit", "bool", "year(2)") else column
+    if kind == "float":
+        return selected(column, kind)
+    return f"{column}+0" if kind in _NUMBERED else column
+
+
+def is_ordered_by_number(kind: str) -> bool:
+    """Return True if the expression of :func:`ordering` is a whole number."""
+    return kind in _NUMBERED or kind.endswith("int")
 
 
 def converter(kind: str, *, zero: Zero, decode: Callable[[str], Decode] | None = None) -> Convert:

@@ -84,6 +84,12 @@ def test_only_the_snapshot_is_taken_if_that_is_asked_for(database: Database) -> 
         ("a VARCHAR(9) PRIMARY KEY", [f"('{chr(97 + n)}%\\'')" for n in range(25)]),
         ("a VARCHAR(9) CHARACTER SET latin1 PRIMARY KEY", [f"('é{n}')" for n in range(25)]),
         ("a DECIMAL(30,5) PRIMARY KEY", [f"({n}.00001)" for n in range(-12, 13)]),
+        # More digits than a DOUBLE has.
+        ("a DECIMAL(30) PRIMARY KEY", [f"({2**53 + n})" for n in range(25)]),
+        ("a DECIMAL(65,30) PRIMARY KEY", [f"(-123456789012.{n:030})" for n in range(25)]),
+        # More digits than are displayed.
+        ("a FLOAT PRIMARY KEY", [f"({n}.1)" for n in range(25)]),
+        ("a FLOAT PRIMARY KEY", [f"({n - 2**24})" for n in range(25)]),
         ("a BINARY(3) PRIMARY KEY", [f"(0x{n:02x}00ff)" for n in range(25)]),
         ("a VARBINARY(9) PRIMARY KEY", [f"(REPEAT(0xff, {n % 9}))" for n in range(9)]),
         pytest.param(

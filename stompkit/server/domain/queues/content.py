@@ -12,7 +12,7 @@ from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.base import QueueBase
 from stompkit.server.domain.queues.delays import Delays
 from stompkit.server.domain.queues.dispatcher import Dispatcher
-from stompkit.server.domain.queues.expiry import Expiry
+from stompkit.server.domain.queues.expiry import Expiry, Overdue
 from stompkit.server.domain.queues.timeouts import AckTimeouts
 from stompkit.server.domain.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import (
@@ -173,7 +173,7 @@ class QueueContent(QueueBase):
         return max(0, self.messages - self.ready - self.delayed - len(self.overdue))
 
     @property
-    def overdue(self) -> list[MessageReference]:
+    def overdue(self) -> Overdue:
         """Expired messages for which the dead letters had no room, at the front of the queue."""
         return self._expiry.overdue
 
@@ -214,7 +214,7 @@ class QueueContent(QueueBase):
         kept = self.messages - self.ready - (self.incoming - delays.incoming) - len(overdue)
         octets = self.octets - (self.incoming_octets - delays.incoming_octets)
         octets -= sum(sub_queue.waiting_octets for sub_queue in self.sub_queues)
-        octets -= sum(entry.message.size for entry in overdue)
+        octets -= overdue.octets
         return kept + messages <= self._max_messages and octets + size <= self._max_octets
 
     def _sub_queue(self, index: int) -> SubQueue[MessageReference]:

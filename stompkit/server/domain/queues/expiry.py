@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Final
 
@@ -15,7 +16,7 @@ from stompkit.server.domain.scheduling.alarm import Alarm
 from stompkit.server.domain.sub_queue import SubQueue
 from stompkit.server.interfaces import StoredMessage, StoreError
 
-__all__ = ["Expiry"]
+__all__ = ["Expiry", "Overdue"]
 
 #: Delay in seconds before messages for which the dead letters had no room are retried, unless room
 #: is reported earlier.
@@ -37,6 +38,56 @@ _FEW: Final = 64
 _SLACK_S: Final = 0.001
 
 
+class Overdue:
+    """Expired messages for which the dead letters had no room, oldest first."""
+
+    __slots__ = ("_entries", "octets")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._entries: deque[MessageReference] = deque()
+        #: Size of all messages, in bytes.
+        self.octets = 0
+
+    def __len__(self) -> int:
+        """Return their number."""
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[MessageReference]:
+        """Iterate over the messages, oldest first."""
+        return iter(self._entries)
+
+    def append(self, entry: MessageReference) -> None:
+        """Add the newest message."""
+        self._entries.append(entry)
+        self.octets += entry.message.size
+
+    def popleft(self) -> MessageReference | None:
+        """Remove and return the oldest message; None if there is none."""
+        if not self._entries:
+            return None
+        entry = self._entries.popleft()
+        self.octets -= entry.message.size
+        return entry
+
+    def pop_some(self, start: int, most: int) -> list[MessageReference]:
+        """Remove and return up to *most* messages that follow the first *start* ones."""
+        entries = self._entries
+        entries.rotate(-start)
+        some = [entries.popleft() for _ in range(min(most, len(entries) - start))]
+        entries.rotate(start)
+        self.octets -= sum(entry.message.size for entry in some)
+        return some
+
+    def put_back(self, start: int, some: Sequence[MessageReference]) -> None:
+        """Insert messages behind the first *start* ones."""
+        entries = self._entries
+        entries.rotate(-start)
+        entries.extendleft(reversed(some))
+        entries.rotate(start)
+        self.octets += sum(entry.message.size for entry in some)
+
+
 class Expiry:
     """Drops or dead-letters messages when they expire.
 
@@ -50,7 +101,7 @@ class Expiry:
         #: skipped when they come due.
         self._heap: list[tuple[float, int, int]] = []
         #: Expired messages for which the dead letters had no room.
-        self.overdue: list[MessageReference] = []
+        self.overdue = Overdue()
         self._alarm: Alarm | None = None
         #: True if the dead letters had no room for messages that are only in the store.
         self._awaits_room = False
@@ -244,20 +295,20 @@ class Expiry:
 
     # Handling of expired messages.
 
-    def next_overdue(self) -> MessageReference | None:
-        """Remove and return the first of these messages; ``None`` if there are none."""
-        return self.overdue.pop(0) if self.overdue else None
-
     def expire(self, entry: MessageReference) -> None:
         """Apply the expiry policy to an expired message in memory."""
         if not self._remove(entry):
             self.put_off(entry)
-            self._queue.host.await_dead_letters(self._queue)
+            self._await_room()
 
     def put_off(self, entry: MessageReference) -> None:
         """Keep an expired message for later; no consumer receives it any more."""
         self.overdue.append(entry)
         self._wake_at(self._queue.host.scheduler.wall + _RETRY_S)
+
+    def _await_room(self) -> None:
+        self._wake_at(self._queue.host.scheduler.wall + _RETRY_S)
+        self._queue.host.await_dead_letters(self._queue)
 
     def _remove(self, entry: MessageReference) -> bool:
         """Drop or dead-letter an expired message; return False if there is no room for that."""
@@ -281,19 +332,17 @@ class Expiry:
                 self.look_in_store()
 
     def retry_overdue(self) -> None:
-        """Retry messages for which the dead letters had no room."""
-        overdue = self.take_overdue()
-        for index, entry in enumerate(overdue):
-            self.expire(entry)
-            if self.overdue:
-                # There is no room, or not any more.
-                self.overdue += overdue[index + 1 :]
-                break
-
-    def take_overdue(self) -> list[MessageReference]:
-        """Remove and return the expired messages that wait for room in the dead letters."""
-        overdue, self.overdue = self.overdue, []
-        return overdue
+        """Retry messages for which the dead letters had no room; most of many in later cycles."""
+        for _ in range(_MOST_EXPIRED):
+            entry = self.overdue.popleft()
+            if entry is None:
+                return
+            if not self._remove(entry):
+                self.overdue.put_back(0, [entry])
+                self._await_room()
+                return
+        if self.overdue:
+            self._wake_at(self._queue.host.scheduler.wall)
 
     def clear(self) -> None:
         """Cancel everything: the queue is being removed."""

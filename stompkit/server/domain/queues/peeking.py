@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from heapq import nsmallest
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
@@ -95,7 +96,7 @@ class _Look:
             if sub_queue.index == DELAYED:
                 self._read(sub_queue, after, "delayed")
                 return
-            self._found += self._in_memory(sub_queue, after)[: self._room]
+            self._found += self._in_memory(sub_queue, after)
             if self._room and sub_queue.stored:
                 self._read(sub_queue, max(after, sub_queue.seen), "ready")
                 return
@@ -106,23 +107,27 @@ class _Look:
 
     def _in_memory(self, sub_queue: SubQueue[MessageReference], after: int) -> list[Seen]:
         first = bisect_right(sub_queue.ready, after, key=_place)
-        entries = list(islice(sub_queue.ready, first, first + self._room))
-        entries += [each for each in sub_queue.back if each.place > after]
-        seen = [
-            Seen(sub_queue.index, each.place, each.message, each.deliveries, "ready")
-            for each in entries
-        ]
-        others: tuple[tuple[State, list[MessageReference]], ...] = (
+        candidates: tuple[tuple[State, Iterable[MessageReference]], ...] = (
+            ("ready", islice(sub_queue.ready, first, first + self._room)),
+            ("ready", sub_queue.back),
             ("in-flight", self._in_flight),
             ("expired", self._queue.overdue),
         )
-        seen += [
-            Seen(sub_queue.index, each.place, each.message, each.deliveries, state)
-            for state, entries in others
-            for each in entries
-            if each.sub_queue is sub_queue and each.place > after
+        # Only a page of them is sorted: there can be as many as the queue may have.
+        found = nsmallest(
+            self._room,
+            (
+                (each.place, state, each)
+                for state, entries in candidates
+                for each in entries
+                if each.sub_queue is sub_queue and each.place > after
+            ),
+            key=_place_of,
+        )
+        return [
+            Seen(sub_queue.index, place, each.message, each.deliveries, state)
+            for place, state, each in found
         ]
-        return sorted(seen, key=lambda each: each.place)
 
     def _read(self, sub_queue: SubQueue[MessageReference], after: int, state: State) -> None:
         commit_queue = self._queue.host.scheduler.commit_queue
@@ -157,3 +162,7 @@ def _in_flight(queue: Queue) -> list[MessageReference]:
 
 def _place(entry: MessageReference) -> int:
     return entry.place
+
+
+def _place_of(candidate: tuple[int, State, MessageReference]) -> int:
+    return candidate[0]

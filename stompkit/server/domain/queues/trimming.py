@@ -151,7 +151,7 @@ class TrimmedQueue(WindowedQueue):
 
     def _drop_first(self, sub_queue: SubQueue[MessageReference]) -> bool:
         """Drop the first message of a sub-queue in memory; return False if there is none."""
-        overdue = self._expiry.next_overdue()
+        overdue = self._expiry.overdue.popleft()
         if overdue is not None:
             self._drop(overdue)
         elif not sub_queue.ready:
@@ -207,7 +207,7 @@ class TrimmedQueue(WindowedQueue):
                 sub_queue.purged_to = sub_queue.last_place
             elif sub_queue.stored:
                 self._purge_stored(sub_queue)
-        for entry in self._expiry.take_overdue():
+        for entry in self.overdue.pop_some(0, len(self.overdue)):
             self._forget(entry)
         self.host.scheduler.touch(self)
         self.lost += before - self.messages

@@ -212,7 +212,7 @@ class Sweep:
 
     def _take_overdue(self) -> None:
         overdue = self._queue.overdue
-        some = overdue[self._cursor : self._cursor + _STEP_MESSAGES]
+        some = overdue.pop_some(self._cursor, _STEP_MESSAGES)
         if not some:
             self._finish()
             return
@@ -221,7 +221,7 @@ class Sweep:
         left: list[MessageReference] = []
         for entry in some:
             (taken if self._deal_with(entry.message) else left).append(entry)
-        overdue[self._cursor : self._cursor + len(some)] = left
+        overdue.put_back(self._cursor, left)
         self._cursor += len(left)
         for entry in taken:
             self._queue.withdraw(entry)

@@ -31,7 +31,7 @@ from twisted.internet.task import Clock
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server.domain.commits.batches import RecordingCommitQueue
-from stompkit.server.domain.queues.expiry import Expiry
+from stompkit.server.domain.queues.expiry import Expiry, Overdue
 from stompkit.server.domain.queues.peeking import Page, Seen, peek
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.upkeep import (
@@ -331,7 +331,7 @@ def _loads_expired_messages_again(patch: pytest.MonkeyPatch) -> None:
 
 def _counts_expired_messages_as_held(patch: pytest.MonkeyPatch) -> None:
     """A faulty broker that shows expired messages to nobody, and moves none."""
-    patch.setattr(Queue, "overdue", [])
+    patch.setattr(Queue, "overdue", Overdue())
 
 
 @pytest.mark.matrix

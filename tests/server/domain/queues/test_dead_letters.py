@@ -345,6 +345,28 @@ def test_full_dead_letters_cost_no_more_than_a_look_now_and_then(
     assert tried <= 2 * 49
 
 
+def test_many_expired_messages_that_get_room_take_more_than_one_cycle(
+    broker_with: MakeBroker,
+) -> None:
+    room = DestinationConfig(name=DEAD, max_queue_messages=300)
+    broker = broker_with(expired="dead-letter", destinations=(room,))
+    producer = broker.client()
+    publish_all(producer, DEAD, [b"x"] * 300)
+    publish_all(producer, QUEUE, numbered(1, 300), expiration="1000")
+    for _ in range(10):
+        broker.clock.advance(1.0)
+    queue, dead = broker.destinations[QUEUE], broker.destinations[DEAD]
+    assert isinstance(queue, Queue)
+    assert isinstance(dead, Queue)
+    assert len(queue.overdue) == 300
+    dead.purge()
+    broker.broker.scheduler.flush()
+    # The others follow in timers, between which clients are served.
+    assert queue.messages == 200
+    broker.clock.advance(0.0)
+    assert stored(broker, DEAD) == numbered(1, 300)
+
+
 @pytest.mark.parametrize("limit", ["fan-out", "topic", "removed"])
 def test_what_expired_by_the_settings_of_others_can_be_put_back(limit: str) -> None:
     """Only an expiry that its sender has set keeps a message from being put back."""

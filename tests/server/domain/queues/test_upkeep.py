@@ -483,7 +483,7 @@ def test_expired_messages_without_room_can_be_moved(*, is_stored: bool) -> None:
 def test_expired_messages_without_room_can_be_dropped_by_id(*, is_stored: bool) -> None:
     broker = overdue(is_stored=is_stored)
     queue = queue_of(broker)
-    ids = frozenset(each.message.id for each in queue.overdue[1:])
+    ids = frozenset(each.message.id for each in list(queue.overdue)[1:])
     assert sweep(broker, drop, Selection(ids)) == Outcome(done=2)
     assert [each.message.body for each in queue.overdue] == [b"0"]
     assert queue.messages == 2

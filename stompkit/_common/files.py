@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import socket
 import time
@@ -23,6 +24,7 @@ __all__ = [
     "make_directory",
     "reason_of",
     "replacing",
+    "shortened",
     "sync_path",
     "write_atomically",
 ]
@@ -76,6 +78,19 @@ def make_directory(path: Path, *, mode: int = 0o777) -> None:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
     except FileExistsError:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
+
+
+# Names.
+
+
+def shortened(quoted: str, name: str, *, longest: int, kept: int) -> str:
+    """Return *quoted* as the file name for *name*.
+
+    One of more than *longest* characters is cut to *kept*, and ends in a digest of *name*.
+    """
+    if len(quoted) <= longest:
+        return quoted
+    return f"{quoted[:kept]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
 # Replacing.

@@ -21,7 +21,7 @@ from sqlalchemy.dialects import mysql, postgresql
 from stompkit.replication.model.values import Interval
 from stompkit.replication.sql.forms import UnstorableValueError, check_digits, number_in, shown
 
-__all__ = ["Check", "check_of", "is_multiple", "numbers_in"]
+__all__ = ["Check", "check_of", "check_single", "is_multiple", "numbers_in"]
 
 #: Function that raises :class:`UnstorableValueError` for a driver's value that would be changed.
 Check = Callable[[Any], None]
@@ -50,14 +50,14 @@ def check_of(type_: types.TypeEngine[Any], backend: str) -> Check | None:
     if backend == "postgresql":
         if isinstance(type_, postgresql.MONEY):
             return _check_money
-        return _check_single if _is_single(type_) else None
+        return check_single if _is_single(type_) else None
     if backend != "mysql":
         return None
     if isinstance(type_, types.Float):
         scale = type_.scale if isinstance(type_, (mysql.FLOAT, mysql.DOUBLE)) else None
         if scale is not None:
             return partial(_check_rounded, scale, is_single=_is_single(type_))
-        return _check_single if _is_single(type_) else None
+        return check_single if _is_single(type_) else None
     if isinstance(type_, mysql.ENUM):
         return partial(_check_member, _members(type_.enums))
     if isinstance(type_, mysql.SET):
@@ -121,7 +121,8 @@ def _single(value: float) -> float:
     return float(found)
 
 
-def _check_single(value: float) -> None:
+def check_single(value: float) -> None:
+    """Raise :class:`UnstorableValueError` for a number that single precision would change."""
     found = _single(value)
     # A source writes such a number with the digits that restore it.
     if found != value and value == value:

@@ -8,7 +8,6 @@ They stay for a while for concurrent writers and readers. A process must hold th
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -21,7 +20,7 @@ from uuid import uuid4
 
 import msgspec
 
-from stompkit._common.files import FileLock, LockedError, sync_path
+from stompkit._common.files import FileLock, LockedError, shortened, sync_path
 
 __all__ = ["DEAD_LETTERS", "FRESH", "BrokenStoreError", "Entry", "Folder", "Listing", "Move"]
 
@@ -251,7 +250,5 @@ class Folder:
 
 def _safe(name: str) -> str:
     """Return a folder name; Spark ignores names that begin with a dot or an underscore."""
-    safe = f"n-{quote(name, safe='')}"
-    if len(safe) <= _LONGEST_NAME:
-        return safe
-    return f"{safe[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+    quoted = f"n-{quote(name, safe='')}"
+    return shortened(quoted, name, longest=_LONGEST_NAME, kept=_LONGEST_NAME)

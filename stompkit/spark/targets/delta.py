@@ -35,7 +35,7 @@ from stompkit.spark.targets.files.delta_schema import (
     supported,
     with_key,
 )
-from stompkit.spark.targets.files.held import Held
+from stompkit.spark.targets.files.held import Held, folder_of
 from stompkit.spark.targets.files.rewrite import File, Rewrite
 from stompkit.spark.targets.files.rewriting import TableRewriting
 from stompkit.spark.targets.files.staged_work import FOLDER, StagedFiles
@@ -267,7 +267,7 @@ def _folder(name: str) -> str:
 
     The package deltalake decodes percent signs, and rejects some other characters.
     """
-    return quote(name, safe=" ").replace("%", "=")
+    return folder_of(quote(name, safe=" ").replace("%", "="), name)
 
 
 def _place(letter: Mapping[str, Any]) -> tuple[Any, ...]:

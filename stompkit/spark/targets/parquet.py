@@ -26,7 +26,7 @@ from stompkit.replication.sql import SchemaError
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets.base import Job
 from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS, LETTERS, in_order
-from stompkit.spark.targets.files.held import Held
+from stompkit.spark.targets.files.held import Held, folder_of
 from stompkit.spark.targets.files.rewrite import File, Rewrite
 from stompkit.spark.targets.files.rewriting import TableRewriting
 from stompkit.spark.targets.files.staged_work import FOLDER, StagedFiles
@@ -297,7 +297,7 @@ def _with(manifest: _Manifest, tables: Mapping[str, _Table]) -> _Manifest:
 
 def _described(name: str, schema: pa.Schema, key: Sequence[str]) -> _Table:
     # The name contains no slash, and no leading dot.
-    folder = quote(name, safe=" ")
+    folder = folder_of(quote(name, safe=" "), name)
     folder = f"%2E{folder[1:]}" if folder.startswith(".") else folder
     octets = schema.serialize().to_pybytes()
     columns = {each.name: str(each.type) for each in schema}

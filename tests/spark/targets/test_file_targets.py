@@ -387,6 +387,52 @@ def test_delta_tables_of_others_are_written_to(tmp_path: Path) -> None:
         made.run(rows_of(write(2**31), first=2))
 
 
+def test_times_of_any_year_that_spark_writes_by_default_stay(tmp_path: Path) -> None:
+    """Spark's usual timestamps have 96 bits, and reach further than nanoseconds of 64."""
+    place = Place("delta", tmp_path)
+    far = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    old = pa.table({"id": [1, 2], "at": pa.array([far, far], pa.timestamp("us", "UTC"))})
+    deltalake.write_deltalake(str(tmp_path / "t"), old)
+    [file] = deltalake.DeltaTable(str(tmp_path / "t")).file_uris()
+    pq.write_table(old, file, use_deprecated_int96_timestamps=True)
+    place.pipeline().run(rows_of(update(2, a="z")))
+    assert place.table("t", "id a at") == [(1, None, far), (2, "z", far)]
+
+
+def test_numbers_of_single_precision_are_taken_as_a_source_tells_them(tmp_path: Path) -> None:
+    place = Place("delta", tmp_path)
+    schema = pa.schema([("id", pa.int64()), ("f", pa.float32())])
+    deltalake.DeltaTable.create(str(tmp_path / "t"), deltalake.Schema.from_arrow(schema))
+    made = place.pipeline()
+    # PostgreSQL and MariaDB write 0.1 for the nearest REAL.
+    made.run(rows_of(write(1, f=0.1), write(2, f=1.5)))
+    assert [row["f"] for row in place.rows()] == [pytest.approx(0.1), 1.5]
+    with pytest.raises(ApplyError, match="more digits than it holds"):
+        made.run(rows_of(write(3, f=0.123456789012345), first=2))
+
+
+def test_number_of_any_length_in_json_is_refused_alone(place: Place) -> None:
+    made = place.pipeline(replace(JOB, dead_letters=True))
+    made.run(rows_of(write(1, b=1)))
+    row = {**row_of(write(2, b=7), 1), "after": '{"id":2,"b":9223372036854775808}'}
+    done = made.run([row, row_of(write(3, b=3), 2)])
+    assert (done.written, done.dead_letters) == (1, 1)
+    assert place.table() == [(1, None, 1), (3, None, 3)]
+
+
+@pytest.mark.parametrize("name", ["ж" * 60, "a" * 255])
+def test_tables_have_names_of_any_length(name: str, place: Place) -> None:
+    for number in range(2):
+        made = place.pipeline()
+        made.run(rows_of(write(number, name, b=1), first=number))
+    if place.kind == "delta":
+        [folder] = place.folder.glob("[=a]*")
+        assert len(folder.name) <= 255
+        assert len(deltalake.DeltaTable(str(folder)).to_pyarrow_table()) == 2
+    else:
+        assert [row[0] for row in place.table(name)] == [0, 1]
+
+
 def test_delta_tables_list_the_features_that_they_have(tmp_path: Path) -> None:
     """Spark's Delta refuses others; earlier versions have made such tables."""
     place = Place("delta", tmp_path / "place")

@@ -16,6 +16,7 @@ from stompkit.replication.sql import (
     UnstorableValueError,
     adapter,
 )
+from stompkit.replication.sql.exactness import check_single
 from stompkit.spark.targets.base import NewColumn
 
 __all__ = ["BACKEND", "arrow_type", "described", "field_of"]
@@ -147,6 +148,8 @@ def _checked(value: Any, kind: pa.DataType) -> object:
         held = pa.scalar(value, kind).as_py()
     except (pa.ArrowInvalid, OverflowError):
         raise UnstorableValueError(f"{str(value)[:40]} does not fit into {kind}") from None
-    if held != value and value == value:
+    if pa.types.is_float32(kind):
+        check_single(value)
+    elif held != value and value == value:
         raise UnstorableValueError(f"{str(value)[:40]} has more digits than {kind} holds")
     return held

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import fs as pa_fs
 
+from stompkit._common.files import shortened
 from stompkit.replication.sql import SchemaError, TargetTable
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets.base import NewColumn
@@ -21,12 +22,17 @@ __all__ = [
     "Held",
     "Source",
     "check_renames",
+    "folder_of",
     "new_columns",
     "replaced_columns",
     "schema_with",
     "sources_of",
     "without",
 ]
+
+#: Longest name of a folder on most file systems, in bytes, and what a longer one keeps of it.
+_LONGEST_NAME: Final = 255
+_KEPT: Final = 200
 
 Source = tuple[str, str]
 #: Positions of tables whose commits are ahead of the pipeline, after a crash between two commits.
@@ -49,6 +55,11 @@ class Held:
     def __post_init__(self) -> None:
         """Create the description for planning."""
         object.__setattr__(self, "table", described(self.name, self.schema, self.key))
+
+
+def folder_of(quoted: str, name: str) -> str:
+    """Return the folder of a table for its *name* with escapes, each of which takes some bytes."""
+    return shortened(quoted, name, longest=_LONGEST_NAME, kept=_KEPT)
 
 
 def new_columns(

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pa_fs
 
 from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sql import SchemaError
 from stompkit.spark.targets.files.row_changeset import Key, RowChangeset
 
 __all__ = ["File", "Rewrite"]
@@ -109,14 +110,18 @@ class Rewrite:
 
     def _read(self, file: File, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the current columns of the table, or some of them."""
-        with self._folder.open_input_file(file.path) as source, pq.ParquetFile(source) as parquet:
+        with (
+            self._folder.open_input_file(file.path) as source,
+            # By default these are nanoseconds, which reach from 1677 to 2262 only.
+            pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet,
+        ):
             schema = self._schema
             if names is not None:
                 schema = pa.schema([schema.field(name) for name in names])
             there = set(parquet.schema_arrow.names)
             columns = [name for name in schema.names if name in there]
             for batch in parquet.iter_batches(_GROUP_ROWS, columns=columns):
-                yield _aligned(batch, schema)
+                yield _aligned(batch, schema, file)
 
 
 class _Writer:
@@ -227,17 +232,31 @@ def _mask(batch: pa.RecordBatch, names: tuple[str, ...], keys: set[Key]) -> pa.A
     return mask if pc.any(mask).as_py() else None
 
 
-def _aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with the current columns of the table; older files may lack some."""
+def _aligned(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBatch:
+    """Return a batch with the current columns of the table; older files may lack some.
+
+    Raises :class:`SchemaError` for values that do not fit into a column.
+    """
     arrays = []
     for each in schema:
         at = batch.schema.get_field_index(each.name)
         if at < 0:
             arrays.append(pa.nulls(batch.num_rows, each.type))
         else:
-            column = batch.column(at)
-            arrays.append(column if column.type == each.type else column.cast(each.type))
+            arrays.append(_cast(batch.column(at), each, file))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(values: pa.Array, column: pa.Field, file: File) -> pa.Array:
+    if values.type == column.type:
+        return values
+    try:
+        return values.cast(column.type)
+    except pa.ArrowInvalid as error:
+        raise SchemaError(
+            f"{file.path} holds {values.type} in {column.name!r}, and not all of it fits into"
+            f" {column.type}: {error}. Write the table anew with its own types"
+        ) from None
 
 
 def _wider_bounds(

@@ -36,7 +36,8 @@ def quick(column: TargetColumn, values: Sequence[Any], backend: str) -> Sequence
     """Return the driver's values of a column; ``None`` for the slow path."""
     kinds = set(map(type, values))
     if kinds <= column.plain:
-        return values
+        # JSON contains whole numbers of any length, and Arrow refuses a whole batch for one.
+        return None if backend == "arrow" and int in kinds and not _all_int64(values) else values
     if kinds <= _DICTS:
         return _of_one_type(column, values, backend)
     is_told = [value for value in values if value is not None]
@@ -44,11 +45,17 @@ def quick(column: TargetColumn, values: Sequence[Any], backend: str) -> Sequence
         return values
     if backend == "sqlite":
         if kinds <= _INTS and column.family == "int":
-            return values if min(is_told) in _INT64 and max(is_told) in _INT64 else None
+            return values if _all_int64(values) else None
         if kinds <= _FLOATS and column.family == "float":
             # JSON contains only finite numbers.
             return values
     return None
+
+
+def _all_int64(values: Sequence[Any]) -> bool:
+    """Return True if all whole numbers of a column, of which there are some, have 64 bits."""
+    told = [value for value in values if value is not None]
+    return min(told) in _INT64 and max(told) in _INT64
 
 
 def _is_any_text(column: TargetColumn) -> bool:

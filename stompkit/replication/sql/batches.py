@@ -15,6 +15,7 @@ from stompkit.replication.sql.fixed_columns import (
     settable,
 )
 from stompkit.replication.sql.planner import Batch
+from stompkit.replication.sql.row_id import check_row_id
 from stompkit.replication.sql.statements import Statements
 
 __all__ = ["apply_batch"]
@@ -45,6 +46,7 @@ def apply_batch(connection: Connection, statements: Statements, batch: Batch) ->
                 _run(connection, statements.empty(table, others), [()])
             _run(connection, statements.truncate(table), [()])
         case "delete_one":
+            check_row_id(connection, table)
             for row in rows:
                 if not _run(connection, statements.delete_one(table, key), [row]):
                     _log.warning(
@@ -53,6 +55,7 @@ def apply_batch(connection: Connection, statements: Statements, batch: Batch) ->
                         table.quoted,
                     )
         case "update_one":
+            check_row_id(connection, table)
             for row in rows:
                 _update_one(connection, statements, batch, row)
 

@@ -13,6 +13,7 @@ from sqlalchemy.exc import SAWarning
 from sqlalchemy.types import LargeBinary
 
 from stompkit.replication.sql.families import bare_type, plain_types
+from stompkit.replication.sql.row_id import row_id_of
 from stompkit.replication.sql.tables import ForeignKey, TargetColumn, TargetTable, quote
 from stompkit.replication.sql.values import adapter
 
@@ -82,12 +83,13 @@ class Reflector:
         for constraint in inspector.get_unique_constraints(name, schema):
             uniques.add(tuple(map(self._named, constraint["column_names"])))
         quoted = quote(connection, name)
+        quoted = f"{quote(connection, schema)}.{quoted}" if schema else quoted
         foreign_keys = inspector.get_foreign_keys(name, schema)
         nullable = {self._named(each["name"]) for each in found_columns if each["nullable"]}
         found = TargetTable(
             schema,
             name,
-            f"{quote(connection, schema)}.{quoted}" if schema else quoted,
+            quoted,
             columns,
             primary_key,
             frozenset(set(map(frozenset, uniques)) - self._late(connection, schema, name)),
@@ -95,6 +97,7 @@ class Reflector:
             frozenset(self._related(foreign_keys, schema)),
             self._engine_without_transactions(inspector, name, schema),
             tuple(self._foreign_key(each, schema, nullable) for each in foreign_keys),
+            row_id_of(connection, self._backend, quoted, found_columns, primary_key),
         )
         for column in columns:
             # Two names that differ by case only are ambiguous.

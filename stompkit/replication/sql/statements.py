@@ -126,11 +126,9 @@ class Statements:
         same = " AND ".join(map(self._same, image))
         if self._backend == "mysql":
             return f"{same} LIMIT 1"
-        if self._backend == "sqlite":
-            return f"rowid = (SELECT rowid FROM {table.quoted} WHERE {same} LIMIT 1)"
-        return (
-            f"ctid = ANY (ARRAY (SELECT ctid FROM {table.quoted} WHERE {same} LIMIT 1 FOR UPDATE))"
-        )
+        # Their values are read once, before the change: a second look could find another row.
+        names, lock = ", ".join(table.row_id), " FOR UPDATE" * (self._backend == "postgresql")
+        return f"({names}) = (SELECT {names} FROM {table.quoted} WHERE {same} LIMIT 1{lock})"
 
     def _same(self, column: TargetColumn) -> str:
         """Return the condition that a column has a value, where NULL equals NULL.

@@ -79,6 +79,8 @@ class TargetTable:
     #: Storage engine, if it does not support transactions; otherwise empty.
     engine_without_transactions: str = ""
     foreign_keys: tuple[ForeignKey, ...] = ()
+    #: Quoted columns whose values only one row has, with or without a key; see ``row_id``.
+    row_id: tuple[str, ...] = ()
     _folded: dict[str, str | None] = field(default_factory=dict)
 
     @property

@@ -255,6 +255,43 @@ def test_rows_without_a_key_are_told_apart_by_case(target: Target) -> None:
     assert sorted(applied(target, deleted)) == [("X", 1), ("x ", 1)]
 
 
+#: Tables of parts, in which rows of different parts can have the same place.
+PARTS = {
+    "postgresql": [
+        "CREATE TABLE t (b INT, a TEXT) PARTITION BY LIST (b)",
+        "CREATE TABLE t_1 PARTITION OF t FOR VALUES IN (1)",
+        "CREATE TABLE t_2 PARTITION OF t FOR VALUES IN (2)",
+    ],
+    "mariadb": [
+        "CREATE TABLE t (b INT, a TEXT) PARTITION BY LIST (b)"
+        " (PARTITION t_1 VALUES IN (1), PARTITION t_2 VALUES IN (2))",
+    ],
+    "sqlite": ["CREATE TABLE t (b INT, a TEXT)"],
+}
+
+
+@pytest.mark.parametrize("part", [1, 2])
+def test_a_row_without_a_key_is_changed_in_its_part_alone(target: Target, part: int) -> None:
+    target.execute(*PARTS[target.kind])
+    rows = [{"b": 1, "a": "x"}, {"b": 2, "a": "y"}, {"b": 1, "a": "z"}, {"b": 2, "a": "w"}]
+    applied(target, *(change("write", {}, after=row) for row in rows))
+    first, second = (row for row in rows if row["b"] == part)
+    changes = [
+        change("delete", {}, before=first),
+        change("update", {}, before=second, after={"b": 3 - part, "a": "moved"}),
+    ]
+    others = [(row["b"], row["a"]) for row in rows if row["b"] != part]
+    assert sorted(applied(target, *changes)) == sorted([*others, (3 - part, "moved")])
+
+
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+def test_a_row_without_a_key_is_none_of_a_table_that_inherits(target: Target) -> None:
+    target.execute("CREATE TABLE t (b INT, a TEXT)", "CREATE TABLE u () INHERITS (t)")
+    target.execute("INSERT INTO u VALUES (9, 'x')")
+    applied(target, change("write", {}, after={"b": 1, "a": "x"}))
+    assert applied(target, change("delete", {}, before={"b": 1, "a": "x"})) == [(9, "x")]
+
+
 def test_a_row_without_a_key_that_is_not_there(target: Target) -> None:
     target.execute(NO_KEY)
     deleted = change("delete", {}, before={"a": "x", "b": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from stompkit.replication.sql import (
     Batch,
     Catalog,
     ClashingColumnsError,
+    RejectedRowError,
     Shape,
     Statements,
     TargetTable,
@@ -119,3 +121,40 @@ def test_rows_are_written_whether_or_not_they_exist(
             apply_batch(connection, Statements("sqlite", "qmark"), batch)
             made = tuple((1 if name in key else 2) if name in written else None for name in COLUMNS)
             assert connection.exec_driver_sql("SELECT * FROM t").all() == [made]
+
+
+#: Keys of a table in SQLite, in which ``a`` is the first column.
+LAYOUTS = ["", ", PRIMARY KEY (a)) WITHOUT ROWID", ", PRIMARY KEY (a, v)) WITHOUT ROWID"]
+
+
+@given(
+    hidden=st.lists(st.sampled_from(["rowid", "_rowid_", "OID", "Rowid"]), unique_by=str.lower),
+    layout=st.sampled_from(LAYOUTS),
+    kind=st.sampled_from(["delete_one", "update_one"]),
+    chosen=st.integers(0, 2),
+)
+def test_one_row_without_a_key_is_changed_whatever_its_columns_are_called(
+    hidden: list[str], layout: str, kind: Literal["delete_one", "update_one"], chosen: int
+) -> None:
+    """Only a table without any way to tell equal rows apart is refused, unchanged."""
+    definitions = ["a INTEGER NOT NULL", "v INTEGER NOT NULL", *(f"{name} INT" for name in hidden)]
+    create = f"CREATE TABLE t ({', '.join(definitions)}{layout or ')'}"
+    table = table_of(create)
+    columns = tuple(table.columns.values())
+    rows = [(number, 0, *[1] * len(hidden)) for number in range(3)]
+    new = (7, 7, *[7] * len(hidden))
+    is_update = kind == "update_one"
+    batch = Batch(kind, table, columns, columns if is_update else (), CAUSE)
+    batch.rows.append(rows[chosen] + (new if is_update else ()))
+    with create_engine("sqlite://").begin() as connection:
+        connection.exec_driver_sql(create)
+        marks = ", ".join("?" * len(columns))
+        connection.exec_driver_sql(f"INSERT INTO t VALUES ({marks})", rows)
+        expected = [row for row in rows if row != rows[chosen]] + [new] * is_update
+        if len(hidden) == 3 and not layout:
+            expected = rows
+            with pytest.raises(RejectedRowError, match="Rename one of these columns"):
+                apply_batch(connection, Statements("sqlite", "qmark"), batch)
+        else:
+            apply_batch(connection, Statements("sqlite", "qmark"), batch)
+        assert sorted(connection.exec_driver_sql("SELECT * FROM t").all()) == sorted(expected)

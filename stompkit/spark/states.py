@@ -10,6 +10,7 @@ __all__ = [
     "Admit",
     "Choice",
     "Document",
+    "Images",
     "Kind",
     "Place",
     "Problem",
@@ -47,6 +48,15 @@ class Problem(NamedTuple):
         key = f", key {self.key[:200]}" if self.key else ""
         what = f": {self.operation} of the table {self.table!r}{key}" if self.table else ""
         return f"{where}{what}: {self.reason}"
+
+
+class Images(NamedTuple):
+    """Images of a row in a change."""
+
+    key: Document
+    before: Document | None
+    after: Document | None
+    old_key: Document | None
 
 
 @dataclass(slots=True)
@@ -133,6 +143,8 @@ class Choice:
 
     def reduced(self, image: Document, key: Iterable[str]) -> Document:
         """Return the columns of a row to apply."""
+        if not self.is_partial:
+            return image
         kept = set(key)
         return {
             name: value
@@ -140,6 +152,20 @@ class Choice:
             if name in kept
             or ((self.columns is None or name in self.columns) and name not in self.except_columns)
         }
+
+    def chosen(self, told: Images, operation: str, key: Iterable[str]) -> Images:
+        """Return what is to be applied of a change, in all images of its row."""
+        if not self.is_partial and not self.ignores_null_updates:
+            return told
+        key = set(key)
+        after = None if told.after is None else self.reduced(told.after, key)
+        if operation == "update" and self.ignores_null_updates and after is not None:
+            after = {name: each for name, each in after.items() if each is not None or name in key}
+        before, old_key = (
+            None if image is None else self.reduced(image, key)
+            for image in (told.before, told.old_key)
+        )
+        return Images(self.reduced(told.key, key), before, after, old_key)
 
 
 def _names(schema: str, table: str) -> set[str]:

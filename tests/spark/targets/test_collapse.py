@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stompkit.replication.model.events import RowChange
 from stompkit.spark.fence import are_in_order, beyond, moved, ranges_of, sort_key
@@ -162,6 +164,56 @@ def test_only_chosen_tables_and_columns_are_left() -> None:
     assert collapsed(write(1, a=1, b=2), choice=choice) == [
         ("rows", [({"id": 1}, {"id": 1, "b": 2}, False)])
     ]
+
+
+IMAGES = st.none() | st.fixed_dictionaries(
+    {}, optional={name: st.none() | st.integers(0, 2) for name in ("id", "a", "secret")}
+)
+
+
+@given(
+    changes=st.lists(
+        st.builds(
+            RowChange,
+            table=st.just("t"),
+            action=st.sampled_from(["write", "update", "delete", "truncate"]),
+            key=st.sampled_from([{}, {"id": 1}, {"id": 2}]),
+            before=IMAGES,
+            after=IMAGES,
+            old_key=st.sampled_from([None, {"id": 1}, {"id": 2}]),
+        ),
+        max_size=6,
+    ),
+    choice=st.sampled_from(
+        [
+            Choice(except_columns=frozenset({"secret"})),
+            Choice(columns=frozenset({"a"})),
+            Choice(columns=frozenset({"a", "secret"}), except_columns=frozenset({"secret"})),
+            Choice(keys={"": ("a",)}, columns=frozenset({"id"})),
+        ]
+    ),
+    mode=st.sampled_from(["together", "alone", "by age"]),
+)
+def test_no_step_has_a_column_that_is_excluded(
+    changes: list[RowChange], choice: Choice, mode: str
+) -> None:
+    admit = None if mode != "by age" else lambda source, key, place, *, is_gone: True
+    made = Collapse(choice, alone=mode != "together", admit=admit)
+    made.add(batch_of([row_of(each, ordinal) for ordinal, each in enumerate(changes)]))
+    for step in made.steps():
+        for state in step.states:
+            assert "secret" not in {**state.key, **(state.columns or {}), **(state.old or {})}
+
+
+def test_row_without_a_key_is_found_by_the_columns_that_are_applied() -> None:
+    choice = Choice(except_columns=frozenset({"secret"}), ignores_null_updates=True)
+    old, new = {"a": 1, "secret": 2}, {"a": 3, "b": None, "secret": 4}
+    update = change("update", {}, before=old, after=new)
+    steps, problems = collapse([batch_of([row_of(update, 0)])], choice)
+    ((state,),) = [step.states for step in steps]
+    assert (state.old, state.columns, problems) == ({"a": 1}, {"a": 3}, [])
+    unseen = change("update", {}, before=old, after={"secret": 5})
+    assert collapse([batch_of([row_of(unseen, 0)])], choice) == ([], [])
 
 
 def test_updates_to_null_are_ignored_on_demand() -> None:

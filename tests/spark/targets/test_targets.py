@@ -391,6 +391,27 @@ def test_values_are_stored_as_the_sink_stores_them(target: Target, pipeline: Mak
     assert len(target.table("t")) == MANY
 
 
+def test_excluded_columns_stay_away_whatever_identifies_a_row(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a VARCHAR(20))")
+    target.execute("CREATE TABLE loose (a VARCHAR(20), b INTEGER)")
+    choice = Choice(except_columns=frozenset({"secret"}))
+    rows = [{"a": "x", "b": number, "secret": f"s{number}"} for number in range(3)]
+    made = pipeline(replace(JOB, choice=choice))
+    made.run(rows_of(*(change("write", {}, "loose", after=row) for row in rows)))
+    gone = change("delete", {}, "loose", before=rows[0])
+    other = change("update", {}, "loose", before=rows[1], after={**rows[1], "a": "new"})
+    made.run(rows_of(gone, other, first=3))
+    assert sorted(target.rows("SELECT * FROM loose")) == [("new", 1), ("x", 2)]
+    by_age = pipeline(replace(JOB, pipeline="aged", choice=choice, sequence_by="sequence"))
+    row = {"id": 1, "a": "x", "secret": "TOP"}
+    by_age.run(rows_of(write(1, a="x", secret="TOP")))
+    moves = change("update", {"id": 7}, before=row, after={**row, "id": 7}, old_key={"id": 1})
+    by_age.run(rows_of(moves, first=1))
+    assert target.rows("SELECT * FROM t") == [(7, "x")]
+
+
 def test_keys_change_and_what_is_not_told_goes_along(
     target: Target, pipeline: MakePipeline
 ) -> None:

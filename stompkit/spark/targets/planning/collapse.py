@@ -26,6 +26,7 @@ from stompkit.spark.states import (
     Admit,
     Choice,
     Document,
+    Images,
     Kind,
     Place,
     Problem,
@@ -122,7 +123,8 @@ class Collapse:
                     raise StateError(problem_of(batch, number))
                 if table is not None:
                     self.changes += 1
-                    self._take(table, operation, place, *map(document, documents))
+                    identity, *others = map(document, documents)
+                    self._take(table, operation, place, Images(identity or {}, *others))
             except StateError as broken:
                 key = batch.column("key")[number].as_py() or ""
                 text = ".".join(filter(None, source))
@@ -149,18 +151,9 @@ class Collapse:
         self._tables[source] = found
         return found
 
-    def _take(
-        self,
-        table: OpenTable,
-        operation: str,
-        place: Place,
-        key: Document | None,
-        before: Document | None,
-        after: Document | None,
-        old_key: Document | None,
-    ) -> None:
+    def _take(self, table: OpenTable, operation: str, place: Place, told: Images) -> None:
         if operation == "schema":
-            self._take_schema(table, after or {})
+            self._take_schema(table, told.after or {})
             return
         if operation == "truncate":
             self._turn(table, deletes=True)
@@ -171,13 +164,14 @@ class Collapse:
             table.moves = None
             self._steps.append(Step("truncate", (table.schema, table.name), []))
             return
-        key = key or {}
+        names = table.key_names or tuple(told.key)
+        # Nothing below sees what is not to be applied.
+        key, before, after, old_key = self._choice.chosen(told, operation, names)
         deletes = operation == "delete"
         # A deleted row can be identified by any of its columns.
         image = {**(before or {}), **key} if deletes else after if after is not None else key
         if not key.keys() <= image.keys():
             image = {**key, **image}
-        names = table.key_names or tuple(key)
         if not names:
             self._take_loose(table, operation, place, before, image)
             return
@@ -207,18 +201,13 @@ class Collapse:
             table.moves = None
             table.states[identity_of(values)] = State(own, None, True, place)
             return
-        if self._choice.is_partial:
-            image = self._choice.reduced(image, names)
-        if operation == "update":
-            if self._choice.ignores_null_updates:
-                image = {name: value for name, value in image.items() if value is not None}
-            if old_key or (table.key_names and before):
-                told = {**(before or {}), **(old_key or {})}
-                if all(name in told for name in names):
-                    old = {name: told[name] for name in names}
-                    if old != own:
-                        self._move(table, State(own, image, False, place, old), told)
-                        return
+        if operation == "update" and (old_key or (table.key_names and before)):
+            former = {**(before or {}), **(old_key or {})}
+            if all(name in former for name in names):
+                old = {name: former[name] for name in names}
+                if old != own:
+                    self._move(table, State(own, image, False, place, old), former)
+                    return
         table.moves = None
         states, identity = table.states, identity_of(values)
         state = states.get(identity)
@@ -239,9 +228,8 @@ class Collapse:
                 each.name: msgspec.structs.replace(each, key=each.name in names)
                 for each in columns.values()
             }
-        if self._choice.is_partial:
-            keys = [each.name for each in columns.values() if each.key]
-            columns = self._choice.reduced(columns, keys)
+        keys = [each.name for each in columns.values() if each.key]
+        columns = self._choice.reduced(columns, keys)
         renamed = chosen_names(self._choice, table.key_names, changes.renamed)
         retyped = frozenset() if changes.untold else changes.retyped
         if renamed and not self._choice.follows_names:
@@ -304,7 +292,7 @@ class Collapse:
         self._steps = without_empty_rows(self._steps)
         table.told_key = tuple(applied.get(name, name) for name in table.told_key)
 
-    def _move(self, table: OpenTable, state: State, told: Document) -> None:
+    def _move(self, table: OpenTable, state: State, former: Document) -> None:
         """Change the key of a row; the key changes of one changeset happen together."""
         step = table.moves
         assert state.columns is not None
@@ -314,7 +302,7 @@ class Collapse:
             if self._admit(source, state.old, state.place, is_gone=True):
                 gone = State(state.old, None, True, state.place)
                 self._steps.append(Step("rows", source, [gone]))
-            state.columns = {**told, **state.columns}
+            state.columns = {**former, **state.columns}
             state.old = None
             self._steps.append(Step("rows", source, [state]))
             return
@@ -343,12 +331,17 @@ class Collapse:
         if operation in ("update", "delete"):
             kind = "update_one" if operation == "update" else "delete_one"
             if not before:
-                raise StateError("neither a key nor the row before is told: `keys` can name one")
+                raise StateError(
+                    "neither a key nor the columns to apply of the row before are told: `keys` can"
+                    " name a key"
+                )
+            if not image:
+                # Of an update nothing is to be applied.
+                return
         self._close(table)
         table.moves = None
-        columns = self._choice.reduced(image, ()) if self._choice.is_partial else image
         source = (table.schema, table.name)
-        state = State({}, columns, False, place, before)
+        state = State({}, image, False, place, before)
         last = self._steps[-1] if self._steps else None
         if last is not None and last.kind == kind == "insert" and last.table == source:
             last.states.append(state)

@@ -34,8 +34,6 @@ def chosen_names(
                     f"the column {old!r}, which is in {option}, is called {new!r} now."
                     f" To go on, name that in {option} as well"
                 )
-    if not choice.is_partial:
-        return renamed
     chosen = choice.reduced({new: old for old, new in renamed.items()}, key_names)
     return {old: new for new, old in chosen.items()}
 

@@ -25,6 +25,7 @@ __all__ = [
     "are_in_order",
     "beyond",
     "moved",
+    "moved_elsewhere",
     "ranges_of",
     "sort_key",
     "within",
@@ -153,6 +154,13 @@ def moved(fence: Fence, parts: Iterable[Ranges]) -> dict[int, int]:
         for partition, (_, (last, _)) in ranges.items():
             made[partition] = max(last, made.get(partition, -1))
     return made
+
+
+def moved_elsewhere(spool: str) -> RuntimeError:
+    """Return the error for a fence that others move whenever a batch is stored."""
+    return RuntimeError(
+        f"what is stored of the spool {spool!r} changes all the time: is it stored more than once?"
+    )
 
 
 def _places(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:

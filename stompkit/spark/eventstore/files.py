@@ -66,6 +66,23 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         return self.first_expiry is not None and self.first_expiry <= now
 
 
+class Covered(msgspec.Struct, frozen=True):
+    """The changes of a pipeline that the history contains without gaps."""
+
+    #: False if the first ones are missing, or some were stored without a history.
+    is_whole: bool
+    #: Tables as selected, or None for all: those that every batch had.
+    tables: list[str] | None = None
+
+    def and_then(self, later: Covered) -> Covered:
+        """Return the same with a later batch."""
+        if self.tables is None or later.tables is None:
+            tables = self.tables if later.tables is None else later.tables
+        else:
+            tables = [name for name in self.tables if name in later.tables]
+        return Covered(self.is_whole and later.is_whole, tables)
+
+
 class Listing(msgspec.Struct, frozen=True):
     """All valid files, and the positions of pipelines."""
 
@@ -77,11 +94,22 @@ class Listing(msgspec.Struct, frozen=True):
     fences: dict[str, dict[int, int]] = {}
     #: Namespaces from which expired changesets were removed.
     incomplete: list[str] = []
+    #: Content of the history for each pipeline and spool; unknown for those stored before 1.0.
+    covered: dict[str, Covered] = {}
 
     @property
     def end(self) -> int:
         """Upper bound of the numbers of all listed changesets, excluding changesets added later."""
         return self.next << _NUMBERS_BITS
+
+    def covered_of(self, fence: str) -> Covered:
+        """Return what the history has of a pipeline, of all spools: *fence* names one of them."""
+        namespace, pipeline, _ = msgspec.json.decode(fence)
+        found = Covered(is_whole=True)
+        for name, each in self.covered.items():
+            if msgspec.json.decode(name)[:2] == [namespace, pipeline]:
+                found = found.and_then(each)
+        return found
 
 
 class Move(NamedTuple):
@@ -90,6 +118,15 @@ class Move(NamedTuple):
     name: str
     before: Mapping[int, int]
     after: Mapping[int, int]
+    #: What the history gets.
+    covered: Covered
+
+    def covers(self, known: Covered | None) -> Covered | None:
+        """Return what the history has then, or None if that is unknown."""
+        if known is not None:
+            return known.and_then(self.covered)
+        # It may be complete if an earlier release has stored what is before.
+        return None if self.before and self.covered.is_whole else self.covered
 
 
 class Folder:
@@ -163,11 +200,15 @@ class Folder:
                     number += 1
                 files.append(entry)
             moved = {} if move is None else {move.name: dict(move.after)}
+            covered = dict(before.covered)
+            if move is not None and (now := move.covers(covered.get(move.name))) is not None:
+                covered[move.name] = now
             after = Listing(
                 next=number,
                 files=files,
                 fences={**before.fences, **moved},
                 incomplete=sorted({*before.incomplete, *incomplete}),
+                covered=covered,
             )
             for name in gone:
                 # Its age counts from the moment when it is unlisted.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from stompkit.spark.eventstore.files import Entry, Folder
@@ -37,6 +38,12 @@ class Stored(NamedTuple):
 
     files: int
     octets: int
+
+    @classmethod
+    def of(cls, folder: Path, files: Sequence[Entry]) -> Stored:
+        """Return the size of listed files; raises ``FileNotFoundError`` for merged ones."""
+        sizes = [(folder / entry.path).stat().st_size for entry in files]
+        return cls(len(sizes), sum(sizes))
 
 
 class Upkeep:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from stompkit.replication.eventstore.store import Namespace
 from stompkit.spark.eventstore.changes import Intake
-from stompkit.spark.eventstore.files import Entry, Folder
+from stompkit.spark.eventstore.files import Covered, Entry, Folder
 from stompkit.spark.eventstore.rows import EVENTS, write
 from stompkit.spark.fence import Fence, Span
 from stompkit.spark.names import Names, NamesFound, dump, load, merged
@@ -35,6 +35,14 @@ class Job(NamedTuple):
     span: Span = Span()
     #: True if tasks return the history instead of writing it.
     through_driver: bool = False
+    #: True if all earlier messages of the spool are stored, or were removed after that.
+    is_after_all: bool = True
+
+    @property
+    def covered(self) -> Covered:
+        """What the history has after this batch, as far as it depends on the batch."""
+        tables = None if self.tables is None else sorted(self.tables)
+        return Covered(self.has_history and self.is_after_all, tables)
 
     def name_of(self, ts: float) -> str:
         """Return the namespace of a time."""

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stompkit.replication.eventstore.store import DEFAULT_TTL_S, EventStore, Namespace
 from stompkit.spark.eventstore.changes import COLUMNS, HISTORY_COLUMNS
-from stompkit.spark.eventstore.files import BrokenStoreError, Entry, Folder, Listing, Move
+from stompkit.spark.eventstore.files import BrokenStoreError, Covered, Entry, Folder, Listing, Move
 from stompkit.spark.eventstore.frames import changesets_frame, times_frame
 from stompkit.spark.eventstore.index import Index
 from stompkit.spark.eventstore.maintenance import Compacted, Stored, Upkeep
@@ -30,7 +30,7 @@ from stompkit.spark.eventstore.merge import partitions
 from stompkit.spark.eventstore.replay import Replay
 from stompkit.spark.eventstore.rows import EVENTS, HISTORY, Files, digest_of, write
 from stompkit.spark.eventstore.staging import Job, Staged, received, stage, stage_all, written
-from stompkit.spark.fence import Span
+from stompkit.spark.fence import Span, moved_elsewhere
 from stompkit.spark.names import Names
 
 __all__ = ["SparkEventStore"]
@@ -102,7 +102,7 @@ class SparkEventStore(EventStore):
 
     def stored(self) -> Stored:
         """Return the number and size of the listed files of all stores in this folder."""
-        return self._consistent(self._stored)
+        return self._consistent(lambda listing: Stored.of(self._folder.path, listing.files))
 
     def changesets(self, until: float | None = None, end: int | None = None) -> Iterator[bytes]:
         """Yield the changesets as JSON, in the order in which they were added, each once.
@@ -138,6 +138,10 @@ class SparkEventStore(EventStore):
         now = time.time()
         return any(entry.has_expired(now) for entry in self._own(listing, None))
 
+    def covered(self, pipeline: str = "") -> Covered:
+        """Return which changes of a pipeline the history has without gaps."""
+        return self._folder.listing().covered_of(self._fence_name("", pipeline))
+
     # Spark.
 
     def frame(self, spark: SparkSession, event: str | None = None) -> DataFrame:
@@ -169,6 +173,7 @@ class SparkEventStore(EventStore):
         pipeline: str = "",
         tables: Iterable[str] | None = None,
         span: Span | None = None,
+        is_after_all: bool = True,
         through_driver: bool = False,
         on_names: Callable[[Names], object] | None = None,
     ) -> int:
@@ -186,7 +191,8 @@ class SparkEventStore(EventStore):
         a name for stores of other parts of the same spool in the same namespace. Tasks write the
         history, so they must share the folder, unless ``through_driver`` is true. ``span`` contains
         the bounds of the batch in the spool: a store that ends before the batch begins raises
-        :class:`~stompkit.spark.fence.TargetBehindError`. ``on_names`` gets the columns of tables.
+        :class:`~stompkit.spark.fence.TargetBehindError`. ``is_after_all`` is false if earlier
+        messages of the spool are not stored. ``on_names`` gets the columns of tables.
 
         Raises the errors of a strict store, even if the store is not strict, and errors of Spark.
         Raises ``RuntimeError`` if other processes store the same data continuously.
@@ -195,7 +201,7 @@ class SparkEventStore(EventStore):
         is_ordered = False
         for _ in range(_MOST_ATTEMPTS):
             job = self._job(spool, pipeline, tables, span or Span())
-            job = job._replace(through_driver=through_driver)
+            job = job._replace(through_driver=through_driver, is_after_all=is_after_all)
             job.span.check(job.fence)
             rows = df.mapInArrow(partial(stage_all, job), "staged binary").collect()
             parts = received(rows, on_names)
@@ -208,7 +214,7 @@ class SparkEventStore(EventStore):
             elif self._commit(parts, job):
                 _log.debug("batch %d of the spool %r is stored", batch_id, spool)
                 return sum(part.rows for part in parts)
-        raise _elsewhere(spool)
+        raise moved_elsewhere(spool)
 
     def write_batches(
         self,
@@ -230,7 +236,7 @@ class SparkEventStore(EventStore):
                 is_ordered = True
             elif self._commit([staged], job):
                 return staged.rows
-        raise _elsewhere(spool)
+        raise moved_elsewhere(spool)
 
     def fence(self, *, spool: str = "", pipeline: str = "") -> dict[int, int]:
         """Return the ordinal of the last stored message, by partition of the spool."""
@@ -274,14 +280,11 @@ class SparkEventStore(EventStore):
         if reached == job.fence:
             return True
         added = written(parts, self._folder)
-        if not self._folder.commit(added, move=Move(job.name, job.fence, reached)):
+        move = Move(job.name, job.fence, reached, job.covered)
+        if not self._folder.commit(added, move=move):
             return False
         self._upkeep.tidy(added)
         return True
-
-    def _stored(self, listing: Listing) -> Stored:
-        sizes = [(self._folder.path / entry.path).stat().st_size for entry in listing.files]
-        return Stored(len(sizes), sum(sizes))
 
     # The interface of event stores.
 
@@ -392,9 +395,3 @@ class SparkEventStore(EventStore):
             times = {entry.namespace: entry.last for entry in found}
             names = {name for name, last in times.items() if self._name(last) == name}
         return [entry for entry in found if entry.namespace in names]
-
-
-def _elsewhere(spool: str) -> RuntimeError:
-    return RuntimeError(
-        f"what is stored of the spool {spool!r} changes all the time: is it stored more than once?"
-    )

@@ -21,6 +21,7 @@ from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, life
 from stompkit.spark.names import Names, merged
 from stompkit.spark.states import Problem
 from stompkit.spark.stream.changes import UNREADABLE
+from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.targets.parquet import ParquetTarget
 
 __all__ = ["Events"]
@@ -42,6 +43,7 @@ class Events:
         self._is_shared: Final = given.history and not given.through_driver
         self._tables: Final = given.tables
         self._pipeline: Final = settings.name
+        self._settings: Final = settings
         self._store: Final = SparkEventStore(
             self._path, given.namespace, life(given.ttl), history=given.history
         )
@@ -89,6 +91,7 @@ class Events:
             pipeline=self._pipeline,
             tables=self._tables,
             span=span,
+            is_after_all=self._is_after_all(spool),
             through_driver=self._through_driver,
             on_names=found.append,
         )
@@ -104,6 +107,13 @@ class Events:
             if letters and self._letters is not None:
                 self._letters.look_again()
         return Done(rows, letters, names=merged(found))
+
+    def _is_after_all(self, spool: str) -> bool:
+        """Return False if the first batch does not begin with the first message of the spool."""
+        if self.fence(spool):
+            return True
+        options = SourceOptions.parse(self._settings.source_options("events"))
+        return options.starting == "earliest" and not any(self._settings.open_spool().floor())
 
     def finish(self, spool: str) -> None:
         """Send the dead letters."""

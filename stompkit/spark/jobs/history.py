@@ -89,16 +89,31 @@ class _Stored:
                 " a snapshot in a store with another path; or, where the spool reaches back to its"
                 " begin, leave out history"
             )
+        self._check_covered(settings)
         try:
             spool = settings.open_spool().id
         except SpoolError:
             spool = ""
         # Both at once: the job events may add data concurrently.
         fence, self._end = self._store.reached(spool=spool, pipeline=settings.name)
-        has_all = events.tables is None or (
-            settings.apply.tables is not None and set(settings.apply.tables) <= set(events.tables)
-        )
-        self.fence: Final = (spool, fence) if spool and has_all and at is None else None
+        self.fence: Final = (spool, fence) if spool and at is None else None
+
+    def _check_covered(self, settings: PipelineSettings) -> None:
+        """Raise PipelineError if the history lacks changes that a replica needs."""
+        covered = self._store.covered(settings.name)
+        if not covered.is_whole:
+            raise PipelineError(
+                f"{self.name} has no complete history: the job events has begun at a later message,"
+                " or has stored some without history = true. Have a store with another path, and"
+                " run events again; or leave out history where the spool reaches back to its begin"
+            )
+        wanted = settings.apply.tables
+        if covered.tables is not None and not (wanted and set(wanted) <= set(covered.tables)):
+            raise PipelineError(
+                f"{self.name} has all changes of these tables only: {', '.join(covered.tables)}."
+                " Name no others in `tables` of [apply], or have a store of all tables with another"
+                " path, and run events again"
+            )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the changesets in the order of the spool."""

@@ -479,6 +479,41 @@ def test_a_past_that_is_not_complete_is_refused(tmp_path: Path) -> None:
         rebuild(settings_of(tmp_path, history=False))
 
 
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        pytest.param(False, True, id="history later"),
+        pytest.param(True, False, id="history only before"),
+    ],
+)
+def test_a_history_with_gaps_is_refused(*, first: bool, then: bool, tmp_path: Path) -> None:
+    sets = [each for each, _ in happened(3, 60)]
+    fill(tmp_path / "spool", list(records_of(sets)))
+    spool = SpoolReader(tmp_path / "spool").id
+    for history, begin in ((first, 0), (then, 30)):
+        store = SparkEventStore(tmp_path / "events", ttl=None, history=history, sync=False)
+        rows = rows_of(sets[begin : begin + 30], first=begin)
+        store.write_batches([batch(rows)], spool=spool, pipeline="shop")
+    with pytest.raises(PipelineError, match="no complete history"):
+        rebuild(settings_of(tmp_path))
+    assert rebuild(settings_of(tmp_path, history=False), create=True).goes_on
+
+
+def test_a_history_is_refused_for_tables_that_it_has_not_had_from_the_first_message(
+    tmp_path: Path,
+) -> None:
+    sets = [each for each, _ in happened(3, 60)]
+    store = SparkEventStore(tmp_path / "events", ttl=None, history=True, strict=True, sync=False)
+    for begin, tables in ((0, ["people"]), (30, ["people", "orders"])):
+        rows = rows_of(sets[begin : begin + 30], first=begin)
+        store.write_batches([batch(rows)], spool="", pipeline="shop", tables=tables)
+    for more in ("", '[apply]\ntables = ["people", "orders"]'):
+        with pytest.raises(PipelineError, match="these tables only: people"):
+            rebuild(settings_of(tmp_path, more=more))
+    done = rebuild(settings_of(tmp_path, more='[apply]\ntables = ["people"]'), create=True)
+    assert list(done.rows) == ["people"]
+
+
 def test_the_command_makes_tables_and_tells_their_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

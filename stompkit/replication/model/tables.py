@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import translate
 from re import Pattern
 from re import compile as compile_pattern
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from stompkit._common.spelling import did_you_mean
+from stompkit.replication.model._masks import Drop, Hash, Mask, mask_named
 from stompkit.replication.model.events import RowChange
-from stompkit.replication.model.values import Value, to_json
+from stompkit.replication.model.values import Value
 
 __all__ = ["Tables"]
-
-_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-
-#: Function that masks a value; one of them stands for a dropped column.
-_Mask = Callable[[Value], Value]
 
 
 class Tables:
@@ -48,7 +42,8 @@ class Tables:
           stay equal;
         * ``null``;
         * ``constant:TEXT``;
-        * ``truncate:N``: the first N characters of text;
+        * ``truncate:N``: the first N characters of text, or octets of bytes. Columns of other types
+          are refused, because their values would be shown;
         * ``drop``: the same as excluding the column.
 
         A key column cannot be excluded, and accepts only the mask ``hash``, because keys must stay
@@ -63,11 +58,11 @@ class Tables:
         self._exclude = _patterns(self._names["--exclude"])
         rules = [(pattern, "drop") for pattern in _listed("columns_exclude", columns_exclude)]
         self._rules = [
-            (_column_pattern(pattern), pattern, _mask(pattern, mask))
+            (_column_pattern(pattern), pattern, mask_named(pattern, mask))
             for pattern, mask in [*rules, *(masks or {}).items()]
         ]
         self._wanted: dict[tuple[str, str], bool] = {}
-        self._masks: dict[tuple[str, str, str], _Mask | None] = {}
+        self._masks: dict[tuple[str, str, str], Mask | None] = {}
 
     def __repr__(self) -> str:
         """Show only the number of rules, because a mask has a secret."""
@@ -109,7 +104,7 @@ class Tables:
         names = [(*table, column) for table in tables for column in tables[table]]
         for compiled, pattern, mask in self._rules:
             if not any(compiled.match(_column_name(pattern, *name)) for name in names):
-                option = "--exclude-columns" if mask is _drop else "--mask"
+                option = "--exclude-columns" if isinstance(mask, Drop) else "--mask"
                 known = {_column_name(pattern, *name) for name in names}
                 found.append(
                     f"no column matches the pattern {pattern!r} of {option}, so that it hides"
@@ -120,8 +115,8 @@ class Tables:
     def shape(self, change: RowChange) -> RowChange:
         """Return the change without excluded columns, and with masked values.
 
-        Raises ``ValueError`` if a key would no longer identify the row, and if a column is renamed
-        to a name without a rule.
+        Raises ``ValueError`` if a key would no longer identify the row, if a mask cannot hide a
+        column or a value, and if a column is renamed to a name without a rule.
         """
         if not self._rules:
             return change
@@ -139,7 +134,7 @@ class Tables:
 
     # Inside.
 
-    def _rule(self, change: RowChange, column: str) -> _Mask | None:
+    def _rule(self, change: RowChange, column: str) -> Mask | None:
         name = (change.schema, change.table, column)
         if name not in self._masks:
             found = (
@@ -159,15 +154,15 @@ class Tables:
         if not any(masks.values()):
             return row
         return {
-            column: value if mask is None or value is None else mask(value)
+            column: value if mask is None or value is None else _masked(change, column, mask, value)
             for column, value in row.items()
-            if (mask := masks[column]) is not _drop
+            if not isinstance(mask := masks[column], Drop)
         }
 
     def _shape_key(self, change: RowChange, key: dict[str, Value]) -> dict[str, Value]:
         for column in key:
             mask = self._rule(change, column)
-            if mask is not None and not isinstance(mask, _Hash):
+            if mask is not None and not isinstance(mask, Hash):
                 raise ValueError(
                     f"column {column} is in the key of {change.name}: it can be masked by hash "
                     "only, and cannot be left out"
@@ -182,7 +177,11 @@ class Tables:
         columns = after.get("columns")
         if columns is None:
             return change
-        kept = [each for each in columns if self._rule(change, each["name"]) is not _drop]
+        kept = [
+            each if mask is None else _described(change, mask, each)
+            for each in columns
+            if not isinstance(mask := self._rule(change, each["name"]), Drop)
+        ]
         # The statement could reveal excluded columns.
         reported = {name: value for name, value in after.items() if name != "statement"}
         reported = after if len(kept) == len(columns) else reported
@@ -193,7 +192,7 @@ class Tables:
         for old, new in renamed.items() if isinstance(renamed, dict) else ():
             rule = self._rule(change, old)
             if rule is not None and self._rule(change, str(new)) is None:
-                option = "--exclude-columns" if rule is _drop else "--mask"
+                option = "--exclude-columns" if isinstance(rule, Drop) else "--mask"
                 raise ValueError(
                     f"column {old} of {change.name} is called {new} now, which {option} does not"
                     f" name: its values are not published. Add a rule for {new}, and keep that for"
@@ -241,37 +240,15 @@ def _meant(pattern: str, names: Iterable[tuple[str, str]]) -> str:
     return did_you_mean(pattern, sorted(known))
 
 
-# Masks.
+def _masked(change: RowChange, column: str, mask: Mask, value: Value) -> Value:
+    try:
+        return mask.value(value)
+    except ValueError as error:
+        raise ValueError(f"column {column} of {change.name}: {error}") from None
 
 
-def _drop(value: Value) -> Value:
-    """Mark an excluded column; used as a sentinel."""
-    raise AssertionError(value)
-
-
-class _Hash:
-    def __init__(self, secret: str) -> None:
-        self._secret = secret.encode()
-
-    def __call__(self, value: Value) -> Any:
-        return hmac.digest(self._secret, _ENCODER.encode(to_json(value)), hashlib.sha256).hex()
-
-
-def _mask(pattern: str, text: str) -> _Mask:
-    kind, _, argument = text.partition(":")
-    match kind:
-        case "drop" if not argument:
-            return _drop
-        case "null" if not argument:
-            return lambda value: None
-        case "constant":
-            return lambda value: argument
-        case "hash" if argument:
-            return _Hash(argument)
-        case "truncate" if argument.isascii() and argument.isdecimal():
-            length = int(argument)
-            return lambda value: value[:length] if isinstance(value, (str, bytes)) else value
-    # The mask may be a misspelt secret, so it is not shown.
-    raise ValueError(
-        f"the mask of {pattern} is none of hash:SECRET, null, constant:TEXT, truncate:N and drop"
-    )
+def _described(change: RowChange, mask: Mask, column: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return mask.column(column)
+    except ValueError as error:
+        raise ValueError(f"column {column['name']} of {change.name}: {error}") from None

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.tables import Tables
-from tests.replication.made import changes
+from stompkit.replication.model.values import Value
+from tests.replication.made import changes, values
 
 USER = RowChange(
     table="users",
@@ -133,6 +135,53 @@ def test_equal_values_have_equal_hashes_and_others_do_not() -> None:
     assert len(one.key["id"]) == 64
 
 
+@given(values, st.sampled_from(["null", "constant:***", "truncate:0", "hash:secret"]))
+def test_a_mask_shows_no_value_of_any_type(value: Value, mask: str) -> None:
+    change = RowChange(table="t", action="write", key={"id": 1}, after={"id": 1, "v": value})
+    try:
+        shaped = Tables(masks={"t.v": mask}).shape(change)
+    except ValueError as refused:
+        assert mask == "truncate:0", refused
+        assert not isinstance(value, (str, bytes)), refused
+        assert "column v of t" in str(refused)
+    else:
+        assert shaped.after is not None
+        shown = shaped.after["v"]
+        if value is None:
+            assert shown is None
+        else:
+            assert shown in (None, "***", "", b"") or (isinstance(shown, str) and len(shown) == 64)
+
+
+CARD = {"name": "card", "type": "decimal", "precision": 16, "scale": 0, "nullable": False}
+NAME = {"name": "name", "type": "text", "native": "citext", "length": 9}
+
+
+@pytest.mark.parametrize(
+    ("column", "mask", "expected"),
+    [
+        (CARD, "hash:x", {"name": "card", "type": "text", "nullable": False, "length": 64}),
+        (CARD, "constant:***", {"name": "card", "type": "text", "nullable": False}),
+        (CARD, "null", {**CARD, "nullable": True}),
+        (CARD, "truncate:2", None),
+        (NAME, "hash:x", {"name": "name", "type": "text", "length": 64}),
+        (NAME, "constant:x", {"name": "name", "type": "text"}),
+        (NAME, "null", NAME),
+        (NAME, "truncate:2", {"name": "name", "type": "text", "length": 9}),
+    ],
+)
+def test_a_masked_column_is_described_as_the_mask_leaves_it(
+    column: dict[str, Any], mask: str, expected: dict[str, Any] | None
+) -> None:
+    change = RowChange(table="t", action="schema", key={}, after={"columns": [column]})
+    tables = Tables(masks={f"t.{column['name']}": mask})
+    if expected is None:
+        with pytest.raises(ValueError, match=r"column card of t: truncate .* use the mask null"):
+            tables.shape(change)
+    else:
+        assert tables.shape(change).after == {"columns": [expected]}
+
+
 @pytest.mark.parametrize("mask", ["drop", "null", "constant:1", "truncate:1"])
 def test_a_key_still_tells_rows_apart(mask: str) -> None:
     with pytest.raises(ValueError, match=r"id is in the key of shop\.users"):
@@ -148,7 +197,7 @@ def test_a_changed_schema_does_not_tell_of_columns_that_are_left_out() -> None:
         after={"statement": "ALTER TABLE users ADD email TEXT", "columns": columns},
     )
     assert Tables(columns_exclude=["users.email"]).shape(change).after == {"columns": columns[:1]}
-    assert Tables(masks={"users.email": "hash:x"}).shape(change) == change
+    assert Tables(masks={"users.email": "null"}).shape(change) == change
 
 
 @pytest.mark.parametrize("mask", ["hash", "hash:", "truncate:x", "null:1", "secret-s3cr3t"])

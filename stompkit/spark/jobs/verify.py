@@ -22,7 +22,14 @@ from sqlalchemy import Connection, inspect
 
 from stompkit.replication.model.values import InvalidValueError, to_json
 from stompkit.replication.sql import TargetTable
-from stompkit.spark.jobs.comparison.digests import Found, Key, Range, Side, digests_by_tasks
+from stompkit.spark.jobs.comparison.digests import (
+    Found,
+    Key,
+    Range,
+    Side,
+    digests_by_tasks,
+    matched,
+)
 from stompkit.spark.jobs.comparison.value_normalisation import meaning_of
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, TargetSettings, seconds
 from stompkit.spark.jobs.tables import Tables
@@ -311,7 +318,7 @@ class _Look:
         """Read the replica first: its rows were in the source before."""
         one, other = self._pair.sides
         target = other.rows(self._buckets)
-        return one.rows(self._buckets), target
+        return matched(one.rows(self._buckets), target)
 
     def _difference(self, source: Found | None, target: Found | None) -> Difference:
         pair = self._pair

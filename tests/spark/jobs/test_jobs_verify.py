@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import Engine
@@ -313,6 +317,37 @@ def test_tables_without_a_key_are_compared_row_by_row(shop: Shop) -> None:
     change(shop.source, "INSERT INTO log VALUES (1, 'x')")
     change(shop.target, "INSERT INTO log VALUES (1, NULL)")
     assert shop.found() == [("extra", 1, []), ("missing", 1, [])]
+
+
+ROWS = st.lists(st.tuples(st.integers(1, 2), st.sampled_from("ab")), max_size=4)
+
+
+@given(source=ROWS, copy=ROWS)
+@settings(parent=settings.get_profile("few"))
+def test_a_table_is_equal_only_if_it_has_each_row_as_often(
+    source: list[tuple[int, str]], copy: list[tuple[int, str]]
+) -> None:
+    """A key that is not unique, here of numbers in different forms, hides no row."""
+    with TemporaryDirectory() as folder:
+        shop = Shop(Path(folder))
+        change(shop.target, "CREATE TABLE t (id TEXT, v TEXT)")
+        change(shop.source, "CREATE TABLE t (id INTEGER, v TEXT)")
+        for id_, v in source:
+            change(shop.source, "INSERT INTO t VALUES (:id, :v)", id=id_, v=v)
+        for number, (id_, v) in enumerate(copy):
+            form = "0" * (number % 2) + str(id_)
+            change(shop.target, "INSERT INTO t VALUES (:id, :v)", id=form, v=v)
+        url = shop.source.url.render_as_string()
+        shop.describe(f'[apply.keys]\nt = ["id"]\n[verify]\nsource = "{url}"\nsettle = "0s"\n')
+        (verdict,) = shop.verdicts()
+    expected: Counter[str] = Counter()
+    for id_ in (1, 2):
+        own, its = (Counter(v for each, v in rows if each == id_) for rows in (source, copy))
+        lacking, more = (own - its).total(), (its - own).total()
+        both = min(lacking, more)
+        expected += Counter(different=both, missing=lacking - both, extra=more - both)
+    assert Counter(each.kind for each in verdict.differences) == expected
+    assert verdict.is_equal == (not expected)
 
 
 def test_names_and_columns_are_those_of_the_file(shop: Shop) -> None:

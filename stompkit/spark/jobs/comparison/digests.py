@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -16,7 +17,7 @@ from sqlalchemy.dialects import mysql
 from stompkit.replication.sql import Database, TargetColumn, TargetTable
 from stompkit.spark.jobs.comparison.value_normalisation import Meaning, Read, reader
 
-__all__ = ["BUCKETS", "Digests", "Found", "Key", "Range", "Side", "digests_by_tasks"]
+__all__ = ["BUCKETS", "Digests", "Found", "Key", "Range", "Side", "digests_by_tasks", "matched"]
 
 #: Number of buckets into which rows are divided by key: only differing buckets are examined.
 BUCKETS: Final = 1024
@@ -105,20 +106,14 @@ class Side(NamedTuple):
             np.add.at(made.sums, numbers, digests)
         return made
 
-    def rows(self, buckets: Iterable[int]) -> dict[Key, Found]:
-        """Return the rows in some buckets; equal rows without a key are numbered."""
+    def rows(self, buckets: Iterable[int]) -> dict[Key, list[Found]]:
+        """Return the rows in some buckets; several can have one key."""
         wanted = frozenset(buckets)
-        found: dict[Key, Found] = {}
-        equal: dict[Key, int] = {}
+        found: dict[Key, list[Found]] = {}
         for page in self._pages(Range()):
             for key, values, raw in page:
-                if _bucket(key) not in wanted:
-                    continue
-                if self.keys:
-                    found[key] = Found(values, raw)
-                    continue
-                equal[key] = equal.get(key, 0) + 1
-                found[*key, equal[key]] = Found(values, raw)
+                if _bucket(key) in wanted:
+                    found.setdefault(key, []).append(Found(values, raw))
         return found
 
     def _pages(self, wanted: Range) -> Iterator[list[tuple[Key, tuple[Any, ...], Key]]]:
@@ -171,6 +166,36 @@ def digests_by_tasks(
         sums = np.frombuffer(bytes(row.sums), np.uint64)
         made[row.side] += Digests(counts, sums)
     return made
+
+
+def matched(
+    source: dict[Key, list[Found]], target: dict[Key, list[Found]]
+) -> tuple[dict[Key, Found], dict[Key, Found]]:
+    """Return the rows of two sides by their keys, with a number for each row of one key.
+
+    A key need not be unique: a copy may lack the source's key, and settings can name any columns.
+    Rows of equal values get equal numbers; the others follow.
+    """
+    ones: dict[Key, Found] = {}
+    others: dict[Key, Found] = {}
+    for key in source.keys() | target.keys():
+        own, its = source.get(key, []), target.get(key, [])
+        if len(own) > 1 or len(its) > 1:
+            own, its = _equal_first(own, its), _equal_first(its, own)
+        ones.update({(*key, number): row for number, row in enumerate(own)})
+        others.update({(*key, number): row for number, row in enumerate(its)})
+    return ones, others
+
+
+def _equal_first(rows: list[Found], others: list[Found]) -> list[Found]:
+    """Return rows in a fixed order: those first that the other side has, as often as it does."""
+    left = Counter(row.values for row in others)
+    equal: list[Found] = []
+    rest: list[Found] = []
+    for row in sorted(rows, key=lambda row: repr(row.values)):
+        (equal if left[row.values] > 0 else rest).append(row)
+        left[row.values] -= 1
+    return equal + rest
 
 
 def _run(sides: tuple[Side, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from stompkit._common.certificates import authorities
 from stompkit._common.spelling import suggestion
 from stompkit.spark.java import SparkError
+from stompkit.spark.stream.default_spool import default_spool
 from stompkit.spool import ServerAccess, SpoolError, SpoolReader
 from stompkit.spool.address import ACCESS_PATIENCE_S, is_url, other_url, parse_url
 
@@ -138,16 +137,23 @@ class SourceOptions:
                 "with the option hosts, spool is a folder to receive into, and not a server"
             )
         starting = given.bound("starting", "earliest")
+        headers, selector, durable = given.headers(), given.text("selector"), given.text("durable")
+        folder = given.spool()
+        if folder is None:
+            assert broker is not None
+            folder = default_spool(
+                broker, destinations, selector=selector, durable=durable, headers=headers
+            )
         return cls(
-            spool=given.spool() or _default_spool(broker, destinations),
+            spool=folder,
             spool_token=given.text("spoolToken"),
             spool_ca=given.text("spoolCa"),
             spool_timeout_s=given.number("spoolTimeout", round(ACCESS_PATIENCE_S)),
             broker=broker,
             destinations=destinations,
-            headers=given.headers(),
-            selector=given.text("selector"),
-            durable=given.text("durable"),
+            headers=headers,
+            selector=selector,
+            durable=durable,
             ack=given.choice("ack", ("client-individual", "client", "auto")),
             receipts=given.truth("receipts", default=True),
             partitions=given.number("partitions", 1),
@@ -360,11 +366,3 @@ def _seconds(name: str, text: str) -> float:
             f"and not {text!r}"
         ) from None
     return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()
-
-
-def _default_spool(broker: BrokerUrl | None, destinations: tuple[str, ...]) -> Path:
-    """Return the default folder of a spool: the same for the same brokers and destinations."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    where = json.dumps([sorted(broker.hosts) if broker else [], sorted(destinations)])
-    digest = hashlib.sha256(where.encode()).hexdigest()[:16]
-    return Path(base) / "stompkit" / "spools" / digest

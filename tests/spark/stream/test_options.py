@@ -57,6 +57,54 @@ def test_brokers_without_a_spool_have_one_of_their_own(
     assert SourceOptions.parse(other).spool != options.spool
 
 
+#: Folder of an earlier version for the hosts a:1 and b:2, and the destination /queue/x.
+EARLIER = "720d0cc4fed056b6"
+
+#: Options that change which messages a broker sends.
+CHOOSING = {
+    "selector": "color = 'red'",
+    "durable": "one",
+    "headers": '{"x": "1"}',
+    "virtualHost": "tenant",
+    "login": "me",
+    "tls": "true",
+}
+
+
+def test_queries_with_other_messages_have_other_spools(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    queries: list[dict[str, str]] = [{}, *({name: value} for name, value in CHOOSING.items())]
+    queries += [{"selector": "color = 'blue'"}, {"virtualHost": "one"}, {**CHOOSING}]
+    folders = [
+        SourceOptions.parse({"hosts": "a:1", "destination": "/queue/x", **each}).spool
+        for each in queries
+    ]
+    assert len(set(folders)) == len(folders)
+    secret = {"hosts": "a:1", "destination": "/queue/x", "login": "me", "passcode": "p"}
+    assert SourceOptions.parse(secret).spool == folders[5]
+
+
+def test_a_spool_of_an_earlier_version_is_found_or_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    earlier = tmp_path / "stompkit" / "spools" / EARLIER
+    given = {"hosts": "b:2,a:1", "destination": "/queue/x"}
+    new = {name: SourceOptions.parse({**given, name: CHOOSING[name]}).spool for name in CHOOSING}
+    earlier.mkdir(parents=True)
+    assert SourceOptions.parse(given).spool == earlier
+    assert SourceOptions.parse({**given, "login": "me"}).spool == earlier
+    for name in ("selector", "durable", "headers", "virtualHost"):
+        with pytest.raises(SparkError, match=f"{earlier}.* independent of {name}. To go on with"):
+            SourceOptions.parse({**given, name: CHOOSING[name]})
+        chosen = SourceOptions.parse({**given, name: CHOOSING[name], "spool": str(earlier)})
+        assert chosen.spool == earlier
+    Path(new["selector"]).mkdir()
+    assert SourceOptions.parse({**given, "selector": CHOOSING["selector"]}).spool == new["selector"]
+
+
 def test_tls_has_its_authorities() -> None:
     options = SinkOptions.parse({"hosts": "mq:61614", "tlsCa": "/etc/ca", "login": "me"})
     assert (options.broker.tls, options.broker.ca, options.broker.login) == (True, "/etc/ca", "me")

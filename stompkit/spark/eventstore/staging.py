@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
     @property
     def covered(self) -> Covered:
-        """What the history has after this batch, as far as it depends on the batch."""
+        """Content of the history after this batch, as far as the batch decides it."""
         tables = None if self.tables is None else sorted(self.tables)
         return Covered(self.has_history and self.is_after_all, tables)
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from itertools import count
 
 from stompkit.frames import Frame
-from stompkit.testing.client.errors import (
-    UnexpectedMessageError,
-)
+from stompkit.testing.client.errors import UnexpectedMessageError
 from stompkit.testing.client.session import ClientSession, check_headers
 from stompkit.testing.client.stream import ClientStream
 from stompkit.testing.frames.timeouts import seconds
@@ -204,22 +201,18 @@ class StompClient(ClientSession):
         The round trip is a transaction that is begun and aborted. Some brokers deliver
         asynchronously: RabbitMQ can answer first and then send an earlier message. The method waits
         ``for_s`` seconds longer for such a MESSAGE. :meth:`receive` still returns a MESSAGE that
-        has come. ``timeout`` is another name for ``for_s``.
+        has come. ``timeout`` is another name for ``for_s``. Raises :class:`ConnectionLostError` or
+        :class:`BrokerSaidError` if the connection ends earlier: it is no proof then.
         """
         for_s = seconds(for_s, timeout)
         name = f"t{next(self._names)}"
         self.begin(name)
         self.abort(name)
-        until = time.monotonic() + for_s
-        is_over = False
-        while True:
-            for frame in filter(_is_message, self._stream.inbox):
-                source = frame.headers.get("destination")
-                reason = f"a MESSAGE came from {source!r}, where none was expected"
-                raise self._stream.trail.failure(UnexpectedMessageError, reason, frame)
-            if is_over:
-                return
-            is_over = not self._stream.pump(until)
+        frame = self._stream.watch(_is_message, "MESSAGE", for_s)
+        if frame is not None:
+            source = frame.headers.get("destination")
+            reason = f"a MESSAGE came from {source!r}, where none was expected"
+            raise self._stream.trail.failure(UnexpectedMessageError, reason, frame)
 
 
 def _is_message(frame: Frame) -> bool:

@@ -160,13 +160,30 @@ class ClientStream:
                 raise self.trail.failure(NothingReceivedError, reason)
             is_time_left = self.pump(until)
 
+    def watch(self, is_it: Callable[[Frame], bool], what: str, for_s: float) -> Frame | None:
+        """Read for ``for_s`` seconds; return the first frame that satisfies ``is_it``, if any came.
+
+        The frame stays in the inbox. Raises :class:`ConnectionLostError` if the connection ends in
+        this time, or :class:`BrokerSaidError` if an ERROR comes: nothing else could come then.
+        """
+        until = time.monotonic() + for_s
+        while True:
+            is_time_left = self.pump(until)
+            found = next(filter(is_it, self.inbox), None)
+            if found is not None or not is_time_left:
+                return found
+            is_cut_off = self._ending or any(frame.command == "ERROR" for frame in self.inbox)
+            if is_cut_off and time.monotonic() < until:
+                self._lost(f"whether a {what} comes within {for_s:g} s cannot be known")
+
     def pump(self, until: float) -> bool:
         """Read once and send due heart-beats; return False when the time ``until`` is reached.
 
-        ``until`` is a time of ``time.monotonic``.
+        ``until`` is a time of ``time.monotonic``. After the end of the connection it returns at
+        once, and does not wait: the caller has to notice the end.
         """
         if self._ending:
-            return False
+            return time.monotonic() < until
         now = time.monotonic()
         if self.heart_beat.must_send(now):
             # If the broker does not accept the heart-beat now, other pending bytes serve the same

@@ -582,6 +582,42 @@ def test_nothing_is_received_only_if_nothing_comes_in_the_time_after_it() -> Non
         client.receive_nothing(for_s=LONG_S)
 
 
+@pytest.mark.parametrize(
+    ("octets", "closes", "error"),
+    [
+        (b"", True, ConnectionLostError),
+        (frame("ERROR", {"message": "oh"}), True, BrokerSaidError),
+        (frame("ERROR", {"message": "oh"}), False, BrokerSaidError),
+        (b"\xff\xfe\n\n\0", False, ConnectionLostError),
+    ],
+    ids=("closed", "error", "error-and-open", "unreadable"),
+)
+def test_the_end_of_the_connection_is_no_proof_that_nothing_comes(
+    octets: bytes, *, closes: bool, error: type[ClientFailureError]
+) -> None:
+    def cut_off(line: Line) -> None:
+        connected(line, **{"heart-beat": "0,50"})
+        for command, headers in line.frames():
+            line.send(frame("RECEIPT", {"receipt-id": headers["receipt"]}))
+            if command == "ABORT":
+                break
+        # A heart-beat: the client continues to read after its answer.
+        line.receive()
+        if octets:
+            line.send(octets)
+        if not closes:
+            line.wait()
+
+    with (
+        ScriptedServer(cut_off) as server,
+        StompClient.connect(
+            "127.0.0.1", server.port, version="1.0,1.1", heart_beat="50,0", timeout_s=LONG_S
+        ) as client,
+        pytest.raises(error, match="whether a MESSAGE comes within 60 s cannot be known"),
+    ):
+        client.receive_nothing(for_s=LONG_S)
+
+
 def test_octets_that_are_no_frame_are_the_end_of_the_connection(wire: Wire) -> None:
     wire.open_session()
     wire.say("MESSAGE", b"1", **message())

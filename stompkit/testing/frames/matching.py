@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final, Literal, Self, get_args
 
-from stompkit.frames import COMMANDS, Frame
+from stompkit.frames import COMMANDS, Frame, Role
 from stompkit.testing.frames.words import is_secret, shown_text
 
 __all__ = ["BodyMatch", "Direction", "HeaderMatch", "Match", "match_of_call"]
@@ -32,9 +32,9 @@ _LEAST_SIMILARITY: Final = 0.75
 class Match:
     """Conditions on a frame; omitted fields match anything.
 
-    The constructor raises ValueError for an unknown command or direction and for a connection below
-    1, and TypeError for a value of an unsupported type. Such a match would never succeed, and the
-    reason would not show.
+    The constructor raises ValueError for an unknown command or direction, for a direction in which
+    the command is not sent, and for a connection below 1. It raises TypeError for a value of an
+    unsupported type. Such a match would never succeed, and the reason would not show.
     """
 
     command: str | None = None
@@ -54,6 +54,7 @@ class Match:
             raise ValueError(f"{self.command!r} is not a command of STOMP: {', '.join(COMMANDS)}")
         if self.direction is not None and self.direction not in _DIRECTIONS:
             raise ValueError(f"direction is {self.direction!r}, not {' or '.join(_DIRECTIONS)}")
+        self._check_sender()
         connection = self.connection
         if connection is not None and (type(connection) is not int or connection < 1):
             raise ValueError(f"connection is {connection!r}, not a number from 1")
@@ -69,6 +70,18 @@ class Match:
             raise TypeError(
                 f"the body is to be matched with {self.body!r}, which is neither octets, nor text,"
                 " nor a compiled pattern"
+            )
+
+    def _check_sender(self) -> None:
+        """Raise ValueError if only the other end sends this command."""
+        if self.command is None or self.direction is None:
+            return
+        is_client = COMMANDS[self.command].sender is Role.CLIENT
+        if (self.direction == "received") is not is_client:
+            sender, only = ("clients send", "received") if is_client else ("brokers send", "sent")
+            raise ValueError(
+                f"direction is {self.direction!r} as the broker sees it, but only {sender}"
+                f" {self.command}: use {only!r}, or leave the direction out"
             )
 
     @classmethod

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from stompkit.frames import Frame
 from stompkit.testing.frames.matching import Match, match_of_call
-from stompkit.testing.strategies import frames
+from stompkit.testing.strategies import client_frames, frames, server_frames
 
 MESSAGE = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7"}, "grün".encode())
 
@@ -87,7 +87,7 @@ def test_what_is_not_so_is_told(wanted: Match, difference: str) -> None:
 
 
 def test_every_difference_is_told() -> None:
-    wanted = Match.of("RECEIPT", direction="received", connection=1, body="x", message_id="8")
+    wanted = Match.of("SEND", direction="received", connection=1, body="x", message_id="8")
     assert len(wanted.differences("sent", 2, MESSAGE)) == 5
 
 
@@ -144,6 +144,14 @@ def test_long_values_are_told_in_short() -> None:
     [
         ({"command": "subscribe"}, "'subscribe' is not a command of STOMP"),
         ({"direction": "out"}, "direction is 'out', not received or sent"),
+        (
+            {"command": "MESSAGE", "direction": "received"},
+            "direction is 'received' as the broker sees it, but only brokers send MESSAGE",
+        ),
+        (
+            {"command": "SEND", "direction": "sent"},
+            "direction is 'sent' as the broker sees it, but only clients send SEND: use",
+        ),
         ({"connection": 0}, "connection is 0, not a number from 1"),
         ({"connection": True}, "connection is True, not a number from 1"),
         ({"connection": "1"}, "connection is '1', not a number from 1"),
@@ -155,6 +163,17 @@ def test_long_values_are_told_in_short() -> None:
 def test_what_could_never_match_is_refused(arguments: dict[str, Any], problem: str) -> None:
     with pytest.raises((ValueError, TypeError), match=re.escape(problem)):
         Match(**arguments)
+
+
+@given(client_frames("1.2"), server_frames("1.2"))
+def test_each_command_is_sought_in_the_direction_of_its_sender_only(
+    received: Frame, sent: Frame
+) -> None:
+    assert Match.of(received.command, direction="received")("received", 1, received)
+    assert Match.of(sent.command, direction="sent")("sent", 1, sent)
+    for command, direction in ((received.command, "sent"), (sent.command, "received")):
+        with pytest.raises(ValueError, match=f"send {command}: use "):
+            match_of_call(command, {"direction": direction})
 
 
 def test_a_keyword_like_a_parameter_is_suggested() -> None:

@@ -10,7 +10,7 @@ from heapq import merge
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stompkit._common.files import sync_path
 from stompkit.spool import readers
@@ -23,6 +23,10 @@ from stompkit.spool._write_access import Where, right_to
 from stompkit.spool.segments.index import Index
 
 __all__ = ["Removed", "retain"]
+
+
+#: The year 2020, in microseconds since 1970. A machine without a clock starts in 1970.
+_EARLIEST_US: Final = 1_577_836_800_000_000
 
 
 class Removed(NamedTuple):
@@ -122,7 +126,24 @@ def _aged(part: list[_Old], max_age_s: float | None, now_s: float) -> int:
     if max_age_s is None:
         return 0
     oldest_us = (now_s - max_age_s) * 1e6
-    return next((i for i, old in enumerate(part) if old.until_us >= oldest_us), len(part))
+    times_us = _plausible(part, now_s * 1e6)
+    return next((i for i, time_us in enumerate(times_us) if time_us >= oldest_us), len(part))
+
+
+def _plausible(part: list[_Old], now_us: float) -> list[float]:
+    """Return the reception times of the last messages of segments.
+
+    The clock may have been wrong when a message came. Those of later segments came later, so a time
+    beyond theirs is wrong, and one before stompkit existed is taken to be as late as possible.
+    """
+    times_us: list[float] = []
+    bound_us = now_us
+    for old in reversed(part):
+        time_us = old.until_us if old.until_us >= _EARLIEST_US else bound_us
+        times_us.append(min(time_us, bound_us))
+        if old.since_us >= _EARLIEST_US:
+            bound_us = min(bound_us, old.since_us)
+    return times_us[::-1]
 
 
 def _add_excess(wanted: list[int], parts: list[list[_Old]], excess: int) -> None:

@@ -54,6 +54,26 @@ def test_a_segment_goes_once_all_of_it_is_too_old(spool: Path) -> None:
     assert numbers(contents(spool)) == list(range(40, 80))
 
 
+@given(st.lists(st.sampled_from(["right", "1970", "ahead"]), min_size=1, max_size=8))
+def test_no_time_of_a_wrong_clock_removes_or_keeps_others(clocks: list[str]) -> None:
+    """Messages come once a day, while the clock is right, at its beginning, or years ahead."""
+    day_s = 86_400
+    with TemporaryDirectory() as name, SpoolWriter(name, segment_bytes=1, sync=False) as writer:
+        for number, clock in enumerate([*clocks, "right"]):
+            right_s = BEGIN_S + number * day_s
+            shown_s = {"right": right_s, "1970": number, "ahead": right_s + 10**9}[clock]
+            writer.append([record(number)._replace(received_us=shown_s * 1_000_000)])
+        for age in range(len(clocks), -1, -1):
+            now_s = BEGIN_S + len(clocks) * day_s + day_s // 2
+            retain(writer, max_age_s=age * day_s, clock=partial(float, now_s))
+            (floor,) = SpoolReader(name).floor()
+            old = len(clocks) - age + 1
+            assert floor <= old
+            # A later message with a right time tells that this one is old.
+            seen = [at for at in range(min(old, len(clocks))) if clocks[at] == "right"]
+            assert floor >= max(seen, default=-1) + 1
+
+
 def test_the_newest_segment_stays(spool: Path) -> None:
     assert retain(spool, max_age_s=0, max_bytes=0).segments == 3
     assert numbers(contents(spool)) == list(range(60, 80))

@@ -12,10 +12,16 @@ from typing import Any, Final, TypeVar
 
 from stompkit.frames import Frame
 from stompkit.testing.frames.events import Closed, End, Event, Octets, Opened, SeenFrame
+from stompkit.testing.frames.evidence import (
+    check_answerable,
+    is_of_kind,
+    is_what_was_wanted,
+    may_have_been,
+)
 from stompkit.testing.frames.matching import Direction, HeaderMatch, Match, match_of_call
-from stompkit.testing.frames.report import not_seen, timed_lines, unexpected
+from stompkit.testing.frames.report import not_seen, timed_lines, unexpected, unknown
 from stompkit.testing.frames.timeouts import seconds
-from stompkit.testing.frames.words import Secrets, is_secret
+from stompkit.testing.frames.words import Secrets
 from stompkit.testing.transcripts.transcript import Transcript
 
 __all__ = ["FrameLog", "FrameNotSeenError", "SeenFrame", "UnexpectedFrameError"]
@@ -34,7 +40,7 @@ class FrameNotSeenError(AssertionError):
 
 
 class UnexpectedFrameError(AssertionError):
-    """A frame was seen that a test forbids; the message shows it."""
+    """A frame was seen that a test forbids, or may have been; the message shows it."""
 
 
 class FrameLog:
@@ -47,8 +53,8 @@ class FrameLog:
 
     All methods are thread-safe. Those with ``command`` and ``**match`` take the arguments of
     ``Match.of``: ``command`` is ``None`` for any, and further keywords are headers, with ``_`` for
-    ``-``. Besides the errors of ``Match`` they raise ValueError for a passcode, which the log does
-    not store; use a pattern to check that there is one.
+    ``-``. Besides the errors of ``Match`` they raise ValueError for a passcode or another secret,
+    which the log does not store; use a pattern to check that there is one.
     """
 
     def __init__(
@@ -77,6 +83,7 @@ class FrameLog:
         self._events: deque[Event] = deque()
         self._bytes = 0  # bytes of headers and bodies, of all events
         self._forgotten = 0  # number of dropped events
+        self._gone: set[tuple[Direction, str]] = set()  # directions and commands of dropped frames
         self._beats: dict[Direction, int] = {"received": 0, "sent": 0}
         #: Number of the event with data that is not a frame, and its bytes before masking.
         self._rests: dict[tuple[Direction, int], tuple[int, bytearray]] = {}
@@ -172,8 +179,14 @@ class FrameLog:
             return self._beats[direction]
 
     def find(self, command: str | None = None, /, **match: Any) -> list[SeenFrame]:
-        """Return the frames that match, oldest first."""
-        return self._found(_match(command, match))
+        """Return the frames that match, oldest first.
+
+        Dropped frames are missing in the list: :meth:`expect_none` notices that, and fails.
+        """
+        wanted = self._match(command, match)
+        with self._changed:
+            frames = list(self._frames())
+        return [seen for seen in frames if is_what_was_wanted(wanted, seen)]
 
     def wait_for(
         self,
@@ -198,14 +211,14 @@ class FrameLog:
             match["timeout"] = timeout
         if count < 1:
             raise ValueError(f"count is {count}: a frame that is not to come cannot be waited for")
-        wanted = _match(command, match, ("count", "timeout_s", "after"))
+        wanted = self._match(command, match, ("count", "timeout_s", "after"))
         found = 0
         number = 0 if after is None else after.number + 1
 
         def enough() -> SeenFrame | None:
             nonlocal found, number
             for seen in self._frames(number):
-                found += wanted(seen.direction, seen.connection, seen.frame)
+                found += is_what_was_wanted(wanted, seen)
                 if found == count:
                     return seen
             number = self._next
@@ -255,11 +268,22 @@ class FrameLog:
             self._wait(settled, seconds(timeout_s, timeout))
 
     def expect_none(self, command: str | None = None, /, **match: Any) -> None:
-        """Raise UnexpectedFrameError if a matching frame has been seen; does not wait for one."""
-        wanted = _match(command, match)
-        found = self._found(wanted)
+        """Raise UnexpectedFrameError if a matching frame has been seen; does not wait for one.
+
+        Raises it as well if this cannot be known: a frame with the command was dropped, or a secret
+        or the end of a body is missing that may have matched.
+        """
+        wanted = self._match(command, match)
+        with self._changed:
+            frames, gone = list(self._frames()), set(self._gone)
+        found = [seen for seen in frames if is_what_was_wanted(wanted, seen)]
         if found:
             raise UnexpectedFrameError(self._secrets.text(unexpected(wanted, found)))
+        possible = [seen for seen in frames if may_have_been(wanted, seen, self._secrets)]
+        is_gone = any(is_of_kind(wanted, *kind) for kind in gone)
+        if possible or is_gone:
+            message = unknown(wanted, possible, is_gone=is_gone)
+            raise UnexpectedFrameError(self._secrets.text(message))
 
     def clear(self) -> None:
         """Clear the frames and restart at 0 seconds; connection numbers continue."""
@@ -296,7 +320,7 @@ class FrameLog:
             lines.append(f"(heart-beats: {beats['received']} received, {beats['sent']} sent)")
         return "\n".join(lines)
 
-    # Shared helpers; the lock is held, except in _found.
+    # Shared helpers; the lock is held, except in _match.
 
     def _now(self) -> float:
         # With the precision of a transcript.
@@ -313,8 +337,11 @@ class FrameLog:
         self._next += 1
         self._bytes += _size_bytes(event)
         while len(self._events) > self._max_events or self._bytes > self._max_bytes:
-            self._bytes -= _size_bytes(self._events.popleft())
+            oldest = self._events.popleft()
+            self._bytes -= _size_bytes(oldest)
             self._forgotten += 1
+            if isinstance(oldest, SeenFrame):
+                self._gone.add((oldest.direction, oldest.command))
         self._changed.notify_all()
 
     def _frames(self, number: int = 0) -> Iterator[SeenFrame]:
@@ -323,10 +350,13 @@ class FrameLog:
             if isinstance(event, SeenFrame):
                 yield event
 
-    def _found(self, wanted: Match) -> list[SeenFrame]:
-        with self._changed:
-            frames = list(self._frames())
-        return [seen for seen in frames if wanted(seen.direction, seen.connection, seen.frame)]
+    def _match(
+        self, command: str | None, match: dict[str, Any], parameters: Collection[str] = ()
+    ) -> Match:
+        """Create a match that the log can answer, from a call with these other parameters."""
+        wanted = match_of_call(command, match, parameters)
+        check_answerable(wanted, self._secrets)
+        return wanted
 
     def _wait(self, condition: Callable[[], _T | None], timeout_s: float) -> _T | None:
         """Wait until a condition returns a value, and return it, or ``None`` after the timeout."""
@@ -337,15 +367,6 @@ class FrameLog:
             if value is not None or remaining_s <= 0:
                 return value
             self._changed.wait(remaining_s)
-
-
-def _match(command: str | None, match: dict[str, Any], parameters: Collection[str] = ()) -> Match:
-    """Create a match that can be evaluated on a log, from a call with these other parameters."""
-    wanted = match_of_call(command, match, parameters)
-    for name, value in wanted.headers.items():
-        if is_secret(name) and isinstance(value, str):
-            raise ValueError(f"the log does not know any {name}; only whether there is one")
-    return wanted
 
 
 def _size_bytes(event: Event) -> int:

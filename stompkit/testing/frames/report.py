@@ -9,7 +9,7 @@ from typing import Final
 from stompkit.testing.frames.events import Event, SeenFrame
 from stompkit.testing.frames.matching import Match
 
-__all__ = ["not_seen", "timed_lines", "unexpected"]
+__all__ = ["not_seen", "timed_lines", "unexpected", "unknown"]
 
 _SHOWN_NEAREST: Final = 3
 _SHOWN_LAST: Final = 10
@@ -61,6 +61,17 @@ def unexpected(wanted: Match, found: Sequence[SeenFrame]) -> str:
     if len(found) > _SHOWN_LAST:
         shown.append(f"... and {len(found) - _SHOWN_LAST} more")
     return "\n".join([f"seen, but expected not to be: {wanted}", *(f"  {line}" for line in shown)])
+
+
+def unknown(wanted: Match, possible: Sequence[SeenFrame], *, is_gone: bool) -> str:
+    """Return the message that nobody can say whether forbidden frames were seen, and why."""
+    lines = [f"whether this was seen cannot be known: {wanted}"]
+    if is_gone:
+        lines.append("the log was full, and has forgotten such frames: clear() it before this part")
+    if possible:
+        lines.append("these frames may have matched before secrets or ends of bodies were removed:")
+        lines += [f"  {line}" for line in timed_lines(possible[:_SHOWN_LAST])]
+    return "\n".join(lines)
 
 
 def _nearest(wanted: Match, frames: Sequence[SeenFrame]) -> list[tuple[SeenFrame, list[str]]]:

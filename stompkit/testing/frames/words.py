@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from stompkit.frames import Frame
@@ -72,6 +72,21 @@ class Secrets:
         for secret in self._texts:
             text = text.replace(secret, MASK)
         return text
+
+    def are_in(self, text: str | bytes) -> bool:
+        """Return True if a text contains a secret, possibly escaped for a pattern."""
+        if isinstance(text, bytes):
+            return any(secret in text or re.escape(secret) in text for secret in self._octets)
+        return any(secret in text or re.escape(secret) in text for secret in self._texts)
+
+    def originals(self, frame: Frame) -> Iterator[Frame]:
+        """Yield the frames of which a masked frame may be the copy, one for each secret."""
+        values = (value for _, value in frame.items())
+        if MASK.encode() not in frame.body and not any(MASK in value for value in values):
+            return
+        for text, octets in zip(self._texts, self._octets, strict=True):
+            headers = {name: value.replace(MASK, text) for name, value in frame.headers.items()}
+            yield Frame(frame.command, headers, frame.body.replace(MASK.encode(), octets))
 
     def octets(self, octets: bytes) -> bytes:
         """Return bytes with the secrets masked, and with the value after ``passcode:``."""

@@ -363,6 +363,86 @@ def test_a_frame_that_should_not_be_there_is_shown(log: FrameLog) -> None:
     assert "'second'" in str(error.value)
 
 
+def test_forgotten_frames_are_no_proof_that_there_were_none() -> None:
+    log = FrameLog(max_events=3)
+    log.record("received", 1, Frame("NACK", {"id": "1"}))
+    for _ in range(3):
+        log.record("received", 1, Frame("ACK", {"id": "2"}))
+    for match in ({}, {"id": "1"}, {"direction": "received"}, {"connection": 1}):
+        with pytest.raises(UnexpectedFrameError, match="cannot be known: NACK") as caught:
+            log.expect_none("NACK", **match)
+        assert "clear() it" in str(caught.value)
+    with pytest.raises(UnexpectedFrameError, match="cannot be known: any frame with id '1'"):
+        log.expect_none(id="1")
+    # Commands of which nothing was forgotten are known, and all of them after a clear.
+    log.expect_none("ERROR")
+    log.expect_none("ACK", id="1")
+    log.expect_none(direction="sent")
+    log.clear()
+    log.expect_none("NACK")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_known"),
+    [
+        ("12345678", False),
+        (b"12345678", False),
+        (re.compile("8"), False),
+        (re.compile(rb"^9"), False),
+        ("1234", True),
+        ("123456789", True),
+        ("x2345678", True),
+    ],
+)
+def test_a_cut_body_is_no_proof_of_its_end(
+    body: str | bytes | re.Pattern[str], *, is_known: bool
+) -> None:
+    log = FrameLog(max_body_bytes=4)
+    log.record("sent", 1, message(body=b"12345678"))
+    assert not log.find("MESSAGE", body=body)
+    if is_known:
+        log.expect_none("MESSAGE", body=body)
+        return
+    with pytest.raises(UnexpectedFrameError, match=r"cannot be known(.|\n)*4 more octets"):
+        log.expect_none("MESSAGE", body=body)
+    log.expect_none("MESSAGE", destination="/queue/other", body=body)
+
+
+@pytest.mark.parametrize("wait", [FrameLog.wait_for, FrameLog.find, FrameLog.expect_none])
+@pytest.mark.parametrize(
+    "match",
+    [
+        {"body": "wonder.land"},
+        {"body": b"no wonder.land"},
+        {"body": re.compile("wonder.land")},
+        {"body": re.compile(re.escape(b"wonder.land"))},
+        {"note": "pass=wonder.land"},
+        {"note": re.compile(re.escape("wonder.land"))},
+        {"passcode": re.compile("wonder")},
+    ],
+)
+def test_a_secret_cannot_be_looked_for(
+    wait: Callable[..., object], match: dict[str, object]
+) -> None:
+    log = FrameLog(secrets=["wonder.land"])
+    with pytest.raises(ValueError, match=r"contains a secret|does not know any passcode") as error:
+        wait(log, "SEND", **match)
+    assert "land" not in str(error.value)
+
+
+def test_a_masked_secret_is_no_proof_of_what_it_was() -> None:
+    log = FrameLog(secrets=["wonderland"])
+    log.record("received", 1, Frame("SEND", {"note": "pass=wonderland"}, b"in wonderland"))
+    for match in ({"body": re.compile("(?i)WONDER")}, {"note": re.compile("^pass=w")}):
+        with pytest.raises(UnexpectedFrameError, match="cannot be known") as error:
+            log.expect_none("SEND", **match)
+        assert "wonderland" not in str(error.value)
+    log.expect_none("SEND", body=re.compile("alice"))
+    log.expect_none("SEND", note=re.compile("^word="))
+    with pytest.raises(UnexpectedFrameError, match="seen"):
+        log.expect_none("SEND", body=re.compile(re.escape("***")))
+
+
 @pytest.mark.parametrize("error", [FrameNotSeenError, UnexpectedFrameError])
 def test_failures_are_failed_assertions(error: type[Exception]) -> None:
     assert issubclass(error, AssertionError)
@@ -456,7 +536,7 @@ def test_secrets_are_in_no_output(output: Callable[[FrameLog], object]) -> None:
     log.closed(1, "hunter2 again")
     try:
         shown = str(output(log))
-    except AssertionError as error:
+    except (AssertionError, ValueError) as error:
         shown = str(error)
     assert shown
     assert "hunter2" not in shown

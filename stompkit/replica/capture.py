@@ -106,6 +106,10 @@ class Capture:
         """Discard the changes of a transaction that was rolled back."""
         self._forget(recording)
 
+    def left_open(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
+        """Do as after a commit: the changes are recorded in the database if they are in it."""
+        self.committed(session, recording, changes)
+
     # Internals.
 
     def _gather(self, session: Session, recording: Recording) -> dict[Connection, list[RowChange]]:

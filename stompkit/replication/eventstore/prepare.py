@@ -61,7 +61,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     #: Time of the last prepare, in seconds since 1970, by the clock of the server with the note.
     time: float
-    #: True if the database has certainly committed it, and only the publication is missing.
+    #: True if its session has ended, the database has it or may have it, and only the publication
+    #: is missing.
     is_committed: bool
     process: Process
     #: Keys of rows by intended change, as in ``{"users_write": [7]}``.
@@ -133,6 +134,10 @@ class PrepareCommit(ABC):
     def rollback(self, session: HasInfo | str) -> bool:
         """Remove the note: the transaction was rolled back."""
         return self._settle(_id(session), "over")
+
+    def unknown(self, session: HasInfo | str) -> bool:
+        """Keep the note for recovery: nobody knows whether the transaction was committed."""
+        return self._settle(_id(session), "committed")
 
     def phase(self, session: HasInfo | str) -> Literal["prepare", "commit"]:
         """Return ``prepare`` if there is a note, otherwise ``commit``."""

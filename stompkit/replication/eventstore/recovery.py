@@ -57,6 +57,8 @@ def recover(
 ) -> list[Recovered]:
     """Publish the commits of sessions whose process died before it could publish them.
 
+    These also include commits whose outcome the process could not know.
+
     Each row that such a session has changed is read by its key. An existing row is published as a
     write or an update, with its current values. A missing row that was to be deleted or updated is
     published as a delete. A missing row that was to be written, and an existing row that was to be

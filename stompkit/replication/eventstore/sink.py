@@ -17,6 +17,7 @@ from stompkit.replication.eventstore.source import (
     SESSION_COMMIT,
     SESSION_PREPARE,
     SESSION_ROLLBACK,
+    SESSION_UNKNOWN,
 )
 from stompkit.replication.eventstore.sql_prepare import SqlPrepareCommit
 from stompkit.replication.eventstore.sql_store import SqlEventStore
@@ -98,7 +99,8 @@ def es_sub(
     Sessions are those that ``session_factory`` makes and ``sqlalchemy_es_pub`` watches. Events of
     ``tables`` from any publisher of this process are stored, as ``table_action``. The events of a
     session are stored together. If that fails, the note stays, marked as committed, and
-    :func:`~stompkit.replication.eventstore.recovery.recover` publishes the session. Of all
+    :func:`~stompkit.replication.eventstore.recovery.recover` publishes the session. The same is
+    done if the connection is lost during the commit, so that its outcome is unknown. Of all
     possible failures, only a failing prepare of a strict ``prepare_commit`` aborts a transaction.
 
     It ends when the store is closed. Raises ``ValueError`` unless ``tables`` is a list or a set.
@@ -109,6 +111,7 @@ def es_sub(
         (SESSION_PREPARE, sessions.prepare),
         (SESSION_COMMIT, sessions.commit),
         (SESSION_ROLLBACK, sessions.rollback),
+        (SESSION_UNKNOWN, sessions.unknown),
     ):
         _connect(store, announced, for_factory(receiver, session_factory))
     for table in wanted:
@@ -162,6 +165,11 @@ class _Sessions:
         """Handle the rollback of a session."""
         if self._end(session) is not None:
             self._prepare_commit.rollback(session)
+
+    def unknown(self, session: HasInfo) -> None:
+        """Handle a failed commit of a session that may be in the database."""
+        if self._end(session) is not None:
+            self._prepare_commit.unknown(session)
 
     def row(self, name: str) -> Callable[[Any], None]:
         """Return a receiver for a row signal."""

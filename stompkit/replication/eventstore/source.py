@@ -15,7 +15,14 @@ from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.signals import call_receiver, row_signals, signal
 from stompkit.replication.sources.session import sqlalchemy_pub
 
-__all__ = ["SESSION_COMMIT", "SESSION_PREPARE", "SESSION_ROLLBACK", "keys_of", "sqlalchemy_es_pub"]
+__all__ = [
+    "SESSION_COMMIT",
+    "SESSION_PREPARE",
+    "SESSION_ROLLBACK",
+    "SESSION_UNKNOWN",
+    "keys_of",
+    "sqlalchemy_es_pub",
+]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -28,6 +35,9 @@ SESSION_PREPARE: Final = signal("session_prepare")
 SESSION_COMMIT: Final = signal("session_commit")
 #: Sent with a session that was rolled back after some of its changes were prepared.
 SESSION_ROLLBACK: Final = signal("session_rollback")
+#: Sent in place of the two above with a session whose commit has failed without an answer of the
+#: database, as when the connection is lost: the changes may be committed.
+SESSION_UNKNOWN: Final = signal("session_unknown")
 
 
 def sqlalchemy_es_pub(
@@ -46,6 +56,7 @@ def sqlalchemy_es_pub(
         on_commit=_commit,
         on_unpublished=_unpublished,
         on_rollback=_rollback,
+        on_unknown=_unknown,
         **options,
     )
 
@@ -80,6 +91,10 @@ def _unpublished(session: Session, changes: Sequence[RowChange]) -> None:
 
 def _rollback(session: Session, changes: Sequence[RowChange]) -> None:
     _end(SESSION_ROLLBACK, session)
+
+
+def _unknown(session: Session, changes: Sequence[RowChange]) -> None:
+    _end(SESSION_UNKNOWN, session)
 
 
 def _end(announced: Signal, session: Session, **more: bool) -> None:

@@ -15,7 +15,7 @@ schema ``S``. After the rows of a transaction, :data:`CHANGESET` is sent, with a
 
 ``mysql_binlog_pos``
     sent by ``mysql_pub`` at the end of a transaction with ``file:position``, and ``gtid``.
-``session_prepare``, ``session_commit``, ``session_rollback``
+``session_prepare``, ``session_commit``, ``session_rollback``, ``session_unknown``
     sent by ``sqlalchemy_es_pub`` with the session; :func:`for_factory` filters sessions.
 
 A receiver takes the payload as its first argument, and any of the keywords that it names. It is

@@ -117,6 +117,9 @@ class Outbox:
     def rolled_back(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
         """Do nothing: the database has rolled back the row, too."""
 
+    def left_open(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
+        """Do nothing: the row is in the database if the changes are."""
+
     def _write(self, recording: Recording) -> None:
         """Write a row for each changed database."""
         changes: dict[Engine, list[RowChange]] = {}

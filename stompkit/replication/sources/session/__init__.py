@@ -71,6 +71,7 @@ class sqlalchemy_pub:
         on_commit: Callback | None = None,
         on_unpublished: Callback | None = None,
         on_rollback: Callback | None = None,
+        on_unknown: Callback | None = None,
     ) -> None:
         """Watch a session, or all of a ``sessionmaker``, ``scoped_session`` or class of sessions.
 
@@ -87,8 +88,9 @@ class sqlalchemy_pub:
         the transaction until then. It is also called when a savepoint was rolled back, with the
         remaining changes. Its exception aborts the flush. At the end of such a transaction one of
         these is called: ``on_commit``, when the changes were published, if any are left;
-        ``on_unpublished``, when they were committed but publishing has failed; ``on_rollback``.
-        Their exceptions are logged.
+        ``on_unpublished``, when they were committed but publishing has failed; ``on_rollback``;
+        ``on_unknown``, when the commit has failed in a way that does not tell whether the database
+        has the changes, such as a lost connection. Their exceptions are logged.
 
         Raises TypeError for an unsupported factory, and ValueError for an invalid argument.
         """
@@ -96,6 +98,7 @@ class sqlalchemy_pub:
         self._on_commit = on_commit
         self._on_unpublished = on_unpublished
         self._on_rollback = on_rollback
+        self._on_unknown = on_unknown
         self._name = name
         self._publication = Publication(kind="sqlalchemy", name=name, changesets=changesets)
         #: Changes to publish, the publishing thread, and a lock for other threads.
@@ -182,6 +185,20 @@ class sqlalchemy_pub:
         """Report the rollback, if changes were reported before."""
         if recording.is_prepared and self._on_rollback is not None:
             self._on_rollback(session, changes)
+
+    def left_open(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
+        """Report a commit of unknown outcome, if changes were reported before."""
+        if not recording.is_prepared:
+            return
+        tables = sorted({change.name for change in changes})
+        _log.warning(
+            "the commit of changes of %s has failed, but may be in the database: its changes are"
+            " not published. An event store with strict=True publishes them with recover(), and an"
+            " outbox does not depend on the answer",
+            ", ".join(tables),
+        )
+        if self._on_unknown is not None:
+            self._on_unknown(session, changes)
 
 
 renamed(

@@ -15,6 +15,7 @@ from sqlalchemy.sql.dml import UpdateBase
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.sources.session._images import Image, Images, row_id
 from stompkit.replication.sources.session._net import NetChanges, Recorded
+from stompkit.replication.sources.session._outcome import Commits
 from stompkit.replication.sources.session._rows import Plan, Row, Rows, complete
 from stompkit.replication.sources.session.statements import (
     UnseenChangeError,
@@ -73,6 +74,7 @@ class Recording:
         self._expanded = expanded
         self._levels: list[_Level] = []
         self._connections: list[Connection] = []
+        self._commits = Commits()
         self._plan: Plan | None = None
         self._is_busy = False
         self._is_flushing = False
@@ -132,6 +134,12 @@ class Recording:
             event.listen(connection, "before_execute", self._before, retval=True)
             event.listen(connection, "after_execute", self._after)
             event.listen(connection, "before_cursor_execute", self._before_cursor)
+            self._commits.attach(connection)
+
+    @property
+    def may_be_committed(self) -> bool:
+        """True if a database has not answered, or has committed its part of the changes."""
+        return self.is_committed or self._commits.are_possible
 
     @property
     def connections(self) -> list[Connection]:
@@ -144,6 +152,7 @@ class Recording:
             event.remove(connection, "before_execute", self._before)
             event.remove(connection, "after_execute", self._after)
             event.remove(connection, "before_cursor_execute", self._before_cursor)
+            self._commits.detach(connection)
         self._connections.clear()
 
     @contextmanager

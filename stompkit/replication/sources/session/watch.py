@@ -42,6 +42,9 @@ class Listener(Protocol):
     def rolled_back(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
         """Handle the rollback of the outermost transaction, with these changes."""
 
+    def left_open(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
+        """Handle a failed commit, all or part of which may be in the database nevertheless."""
+
 
 class Watch:
     """Watches all sessions of a factory; each has a :class:`Recording` in its ``info``."""
@@ -199,8 +202,10 @@ class Watch:
             self._notify(self._listener.rolled_back, session, recording, changes)
 
         joined = [connection for connection in connections if _goes_on(connection)]
-        if not recording.is_committed:
+        if not recording.may_be_committed:
             rolled_back()
+        elif not recording.is_committed:
+            self._notify(self._listener.left_open, session, recording, changes)
         elif not joined:
             committed()
         else:

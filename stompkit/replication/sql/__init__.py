@@ -12,7 +12,13 @@ from stompkit._common.moved import renamed
 
 if TYPE_CHECKING:
     from stompkit.replication.sql.batches import apply_batch
-    from stompkit.replication.sql.catalog import Catalog
+    from stompkit.replication.sql.catalog import (
+        Catalog,
+        Owners,
+        TablesClashError,
+        owners_from_json,
+        owners_to_json,
+    )
     from stompkit.replication.sql.database import (
         Database,
         ForeignKeys,
@@ -60,12 +66,14 @@ __all__ = [
     "Database",
     "ForeignKeys",
     "Kind",
+    "Owners",
     "RejectedRowError",
     "SchemaError",
     "Shape",
     "SourceColumn",
     "StaleRowError",
     "Statements",
+    "TablesClashError",
     "TargetColumn",
     "TargetTable",
     "UnfitValueError",
@@ -80,6 +88,8 @@ __all__ = [
     "groups_of",
     "make_columns",
     "make_table",
+    "owners_from_json",
+    "owners_to_json",
     "quote",
     "ranks_of",
     "rename_columns",
@@ -90,6 +100,10 @@ __all__ = [
 _MODULES = {
     "apply_batch": "batches",
     "Catalog": "catalog",
+    "Owners": "catalog",
+    "TablesClashError": "catalog",
+    "owners_from_json": "catalog",
+    "owners_to_json": "catalog",
     "Database": "database",
     "ForeignKeys": "database",
     "RejectedRowError": "database",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import msgspec
 from sqlalchemy import Connection, inspect
 
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sql.reflection import Reflector
 from stompkit.replication.sql.tables import TargetTable
 
-__all__ = ["Catalog", "TablesClashError"]
+__all__ = ["Catalog", "Owners", "TablesClashError", "owners_from_json", "owners_to_json"]
+
+#: Source tables, by schemas and names of the target's tables.
+Owners = Mapping[tuple[str | None, str], tuple[str, str]]
 
 
 class TablesClashError(ApplyError):
@@ -79,13 +83,20 @@ class Catalog:
             self._tables[source] = self._look(connection, source)
         return self._owned(source, self._tables[source])
 
-    def adopt(self, owners: Mapping[tuple[str | None, str], tuple[str, str]]) -> None:
-        """Restore the stored owners of target tables."""
+    def adopt(self, owners: Owners) -> None:
+        """Add the stored owners of target tables."""
         self._owners.update(owners)
 
-    def owned(
-        self, sources: Collection[tuple[str, str]]
-    ) -> dict[tuple[str | None, str], tuple[str, str]]:
+    def restore(self, owners: Owners) -> None:
+        """Replace all owners of target tables by the stored ones."""
+        self._owners = dict(owners)
+
+    @property
+    def owners(self) -> Owners:
+        """First source table of each target table."""
+        return dict(self._owners)
+
+    def owned(self, sources: Collection[tuple[str, str]]) -> Owners:
         """Return the target's tables that these tables of the source own."""
         return {target: owner for target, owner in self._owners.items() if owner in sources}
 
@@ -97,20 +108,26 @@ class Catalog:
             return False
         return name not in inspect(connection).get_table_names(schema)
 
+    def claim(self, source: tuple[str, str], target: tuple[str | None, str]) -> None:
+        """Check that a target's table has one source, unless the settings allow more.
+
+        The first source table becomes its owner. Raises :class:`TablesClashError`.
+        """
+        owner = self._owners.setdefault(target, source)
+        if not self._goes_to(owner, target):
+            # The settings were different when that was stored.
+            owner = self._owners[target] = source
+        if owner != source and not self._may_share(source, owner, target):
+            raise TablesClashError(
+                f"the tables {_text(owner)} and {_text(source)} would both be the target's table "
+                f"{target[1]}: leave one out, or give them names of their own by --table-map "
+                "or --schema-map"
+            )
+
     def _owned(self, source: tuple[str, str], found: TargetTable | None) -> TargetTable | None:
-        """Check that a target's table has one source, unless the settings allow more."""
+        """Return a target's table after its owner is checked."""
         if found is not None:
-            owner = self._owners.setdefault(found.identity, source)
-            if not self._goes_to(owner, found):
-                # The settings were different when that was stored.
-                owner = self._owners[found.identity] = source
-            if owner != source and not self._may_share(source, owner, found):
-                raise TablesClashError(
-                    f"the tables {'.'.join(filter(None, owner))} and "
-                    f"{'.'.join(filter(None, source))} would both be the target's table "
-                    f"{found.name}: leave one out, or give them names of their own by --table-map "
-                    "or --schema-map"
-                )
+            self.claim(source, found.identity)
         return found
 
     def _folds_names(self, connection: Connection) -> bool:
@@ -118,14 +135,13 @@ class Catalog:
         query = "SELECT @@lower_case_table_names"
         return self._backend == "mysql" and bool(connection.exec_driver_sql(query).scalar())
 
-    def _goes_to(self, source: tuple[str, str], found: TargetTable) -> bool:
+    def _goes_to(self, source: tuple[str, str], target: tuple[str | None, str]) -> bool:
         """Return True if a source table still maps to a target table."""
-        schema, name = self.wanted(*source) or (None, "")
-        theirs = (schema or "", name), (found.schema or "", found.name)
-        return len({(one.casefold(), other.casefold()) for one, other in theirs}) == 1
+        wanted = self.wanted(*source)
+        return wanted is not None and _text(wanted).casefold() == _text(target).casefold()
 
     def _may_share(
-        self, source: tuple[str, str], owner: tuple[str, str], found: TargetTable
+        self, source: tuple[str, str], owner: tuple[str, str], target: tuple[str | None, str]
     ) -> bool:
         """Return True if the settings let two source tables share a target table.
 
@@ -134,7 +150,7 @@ class Catalog:
         """
         wanted = self.wanted(*source)
         if self._is_mapped(source):
-            return wanted is not None and wanted[1] == found.name
+            return wanted is not None and _text(target).endswith(wanted[1])
         if self._is_mapped(owner):
             return wanted == self.wanted(*owner)
         return bool(self._schema_map) and source[1] == owner[1]
@@ -169,3 +185,18 @@ class Catalog:
                 return None
             name = similar[0]
         return self._reflector.describe(connection, inspector, schema, name)
+
+
+def owners_to_json(owners: Owners) -> str:
+    """Return owners as JSON: target schema, target table, source schema, source table."""
+    return msgspec.json.encode([(*target, *source) for target, source in owners.items()]).decode()
+
+
+def owners_from_json(text: str | None) -> Owners:
+    """Return owners from JSON; empty for none."""
+    rows = msgspec.json.decode(text or "[]", type=list[tuple[str | None, str, str, str]])
+    return {row[:2]: row[2:] for row in rows}
+
+
+def _text(name: tuple[str | None, str]) -> str:
+    return ".".join(filter(None, name))

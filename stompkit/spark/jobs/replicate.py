@@ -13,7 +13,7 @@ from sqlalchemy import and_, or_, select
 from stompkit._common.text import text_of
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sql import Database, SchemaError
+from stompkit.replication.sql import Database, TablesClashError
 from stompkit.spark.apply import apply_changes
 from stompkit.spark.fence import Span
 from stompkit.spark.jobs.contract import Done
@@ -125,10 +125,10 @@ class Replicate:
 
     def explain(self, error: Exception) -> str:
         """Return the error text, with advice for the pipeline file."""
-        text = text_of(error)
-        if isinstance(error, (SchemaError, ApplyError)):
-            text = in_words_of_the_file(text)
-        if isinstance(error, ApplyError) and self._settings.apply.on_problem == "stop":
+        # Tasks raise errors of the same texts in classes of Spark.
+        text = in_words_of_the_file(text_of(error))
+        is_of_change = isinstance(error, ApplyError) and not isinstance(error, TablesClashError)
+        if is_of_change and self._settings.apply.on_problem == "stop":
             text += (
                 '. With on-problem = "dead-letter" in [apply] such a change is written down in the'
                 " table stompkit_pipeline_dead_letters of the target, and the others are applied"

@@ -13,6 +13,7 @@ _WORDS: Final = {
     "name the key in `keys`": "name the key under keys in [apply]",
     "name them in `except_column_list`": "name them under except-column-list in [apply]",
     "name it in `except_column_list`": "name it under except-column-list in [apply]",
+    "by --table-map or --schema-map": "by table-map or schema-map in [target]",
 }
 
 

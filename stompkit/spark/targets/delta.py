@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs as pa_fs
 
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sql import SchemaError
+from stompkit.replication.sql import Owners, SchemaError, owners_from_json, owners_to_json
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets.base import Job
 from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS, LETTERS, in_order
@@ -105,10 +105,12 @@ class DeltaTarget(FileTarget):
         handler = DeltaStorageHandler(f"{self._root}/{DEAD_LETTERS}", options)
         return StagedFiles(pa_fs.SubTreeFileSystem(FOLDER, pa_fs.PyFileSystem(handler)))
 
-    def _load(self, pipeline: str, spool: str) -> dict[int, int]:
+    def _load(self, pipeline: str, spool: str) -> tuple[dict[int, int], Owners]:
         with _errors():
             letters = self._delta(DEAD_LETTERS)
-        return {} if letters is None else _fence(letters, pipeline, spool, "")
+        if letters is None:
+            return {}, {}
+        return _fence(letters, pipeline, spool, ""), _owners(letters, pipeline)
 
     def _open(self, name: str) -> Held | None:
         with _errors():
@@ -195,6 +197,7 @@ class DeltaTarget(FileTarget):
                     # The tables have other versions now: their changes are staged again.
                     self._found.clear()
                     return False
+                self._store_owners(job)
                 self._bury(job, letters, ends)
                 for each in tables:
                     self._commit_table(each, job, ends)
@@ -204,6 +207,15 @@ class DeltaTarget(FileTarget):
             self._found.clear()
             return False
         return True
+
+    def _store_owners(self, job: Job) -> None:
+        """Commit the source tables of the tables, before their rows."""
+        delta = self._delta(DEAD_LETTERS)
+        assert delta is not None
+        owners = self._catalog.owners
+        if owners != _owners(delta, job.pipeline):
+            told = {_property(job.pipeline): owners_to_json(owners)}
+            delta.alter.set_table_properties(told, raise_if_not_exists=False)
 
     def _commit_table(self, table: TableRewriting, job: Job, ends: Fence) -> None:
         """Commit the rows of one table, and its position."""
@@ -288,6 +300,15 @@ def _fence(delta: DeltaTable, pipeline: str, spool: str, what: str) -> dict[int,
             fence[number] = last
         number += 1
     return fence
+
+
+def _owners(letters: DeltaTable, pipeline: str) -> Owners:
+    """Return the source tables that a pipeline has written to tables."""
+    return owners_from_json(letters.metadata().configuration.get(_property(pipeline)))
+
+
+def _property(pipeline: str) -> str:
+    return f"{_OURS}.tables.{pipeline}"
 
 
 def _furthest(one: Fence, other: Fence) -> Fence:

@@ -22,7 +22,7 @@ from pyarrow import fs as pa_fs
 
 from stompkit._common.files import FileLock, make_directory, sync_path, write_atomically
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sql import SchemaError
+from stompkit.replication.sql import Owners, SchemaError, owners_from_json, owners_to_json
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets.base import Job
 from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS, LETTERS, in_order
@@ -81,6 +81,8 @@ class _Manifest(msgspec.Struct, frozen=True):
     #: Fences by pipeline, spool and partition.
     fences: dict[str, dict[str, dict[str, int]]] = {}
     gone: list[_Gone] = []
+    #: Source tables of the tables by pipeline. Older versions do not know it.
+    owners: dict[str, str] = {}
 
 
 class ParquetTarget(FileTarget):
@@ -131,9 +133,11 @@ class ParquetTarget(FileTarget):
             pa_fs.SubTreeFileSystem(str(self._root / FOLDER), pa_fs.LocalFileSystem())
         )
 
-    def _load(self, pipeline: str, spool: str) -> dict[int, int]:
-        found = _read(self._root).fences.get(pipeline, {}).get(spool, {})
-        return {int(number): last for number, last in found.items()}
+    def _load(self, pipeline: str, spool: str) -> tuple[dict[int, int], Owners]:
+        manifest = _read(self._root)
+        found = manifest.fences.get(pipeline, {}).get(spool, {})
+        fence = {int(number): last for number, last in found.items()}
+        return fence, owners_from_json(manifest.owners.get(pipeline))
 
     def _open(self, name: str) -> Held | None:
         found = _read(self._root).tables.get(name)
@@ -209,7 +213,9 @@ class ParquetTarget(FileTarget):
             fences = {**manifest.fences.get(job.pipeline, {})}
             fences[job.spool] = {str(number): last for number, last in ends.items()}
             manifest = msgspec.structs.replace(
-                manifest, fences={**manifest.fences, job.pipeline: fences}
+                manifest,
+                fences={**manifest.fences, job.pipeline: fences},
+                owners={**manifest.owners, job.pipeline: owners_to_json(self._catalog.owners)},
             )
             self._replace(manifest, changed, gone)
         return True

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from stompkit._common.collector import without_collection
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sql import Database, ForeignKeys, RejectedRowError
+from stompkit.replication.sql import Database, ForeignKeys, Owners, RejectedRowError
 from stompkit.spark.fence import beyond, ranges_of
 from stompkit.spark.targets.base import Committed, Job, Lacking, Staged, chunks
 from stompkit.spark.targets.database import direct
@@ -97,7 +97,8 @@ class SqlTarget:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the pickled form for tasks, without connection."""
-        return _make, (self.url, self._settings, self._look)
+        owners = {} if self._used is None else self._used.catalog.owners
+        return _make, (self.url, self._settings, self._look, owners)
 
     # Called by the driver.
 
@@ -110,6 +111,9 @@ class SqlTarget:
             with session.database.transaction() as connection:
                 session.copies.prepare(connection)
         if not self._is_prepared:
+            with suppress(*_FAILURES), session.database.transaction() as connection:
+                # Otherwise owners are known only while the process runs.
+                session.books.create_owners(connection)
             self._prepare_work()
             self._is_prepared = True
 
@@ -131,6 +135,7 @@ class SqlTarget:
         """Return the ordinal of the last applied message, by partition."""
         session = self._session
         with session.database.transaction() as connection:
+            session.catalog.restore(session.books.owners(connection, pipeline))
             return session.books.load(connection, pipeline, spool)
 
     def evolve(self, lacking: Lacking) -> None:
@@ -161,15 +166,14 @@ class SqlTarget:
     def _commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
         session = self._session
         with session.database.transaction() as connection:
-            if session.books.lock(connection, job.pipeline, job.spool) != job.fence:
+            if session.lock(connection, job.pipeline, job.spool) != job.fence:
                 return None
             session.database.defer(connection)
             run = StagedRun(connection, session, job)
             for part in parts:
                 run.apply(part)
             letters = session.books.bury(connection, job.pipeline, job.spool, run.problems)
-            ends = job.moved(part.ranges for part in parts)
-            session.books.store(connection, job.pipeline, job.spool, job.fence, ends)
+            session.store(connection, job, job.moved(part.ranges for part in parts))
             tables = _tables(parts)
             if session.copies is not None and session.copies.DROPS_IN_TRANSACTION:
                 session.copies.drop(connection, tables)
@@ -224,14 +228,13 @@ class SqlTarget:
         self._forget()
         try:
             with session.database.transaction() as connection:
-                if session.books.lock(connection, job.pipeline, job.spool) != job.fence:
+                if session.lock(connection, job.pipeline, job.spool) != job.fence:
                     return None
                 session.database.defer(connection)
                 new = [beyond(batch, job.fence) for batch in batches]
-                rules = session.rules(connection, new)
+                rules = session.rules(connection, new, job.choice)
                 done = direct.apply(connection, session, new, job, rules)
-                ends = job.moved([ranges_of(batches)[0]])
-                session.books.store(connection, job.pipeline, job.spool, job.fence, ends)
+                session.store(connection, job, job.moved([ranges_of(batches)[0]]))
                 return done
         except MissingTableError as lacks:
             return lacks.lacking
@@ -280,12 +283,12 @@ class SqlTarget:
         owner = owner_of(job.pipeline, job.spool)
         with session.database.transaction() as connection:
             planner = SqlPlanner(connection, session)
-            draft = Draft(planner, job, session.rules(connection, batches))
+            draft = Draft(planner, job, session.rules(connection, batches, job.choice))
             suspects = draft.attempt(batches)
             if suspects is not None or draft.lacking:
                 # The tables may have changed since they were read.
                 session.catalog.forget()
-                draft = Draft(planner, job, session.rules(connection, batches))
+                draft = Draft(planner, job, session.rules(connection, batches, job.choice))
                 draft.add(batches)
             draft.fill(staged)
             if draft.is_over:
@@ -326,13 +329,14 @@ def _stored(parts: Iterable[Staged]) -> list[str]:
 _SESSIONS: Final[dict[str, tuple[Session, str]]] = {}
 
 
-def _make(url: str, settings: Mapping[str, Any], look: str) -> SqlTarget:
+def _make(url: str, settings: Mapping[str, Any], look: str, owners: Owners) -> SqlTarget:
     """Create a target in a task."""
     target = SqlTarget(url, **settings)
     name = repr((url, sorted(settings.items())))
     session, last = _SESSIONS.get(name) or (Session(url, settings), "")
     if last != look:
         session.catalog.forget()
+    session.catalog.restore(owners)
     _SESSIONS[name] = session, look
     target._used = session
     target._look = look

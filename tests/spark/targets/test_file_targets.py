@@ -25,7 +25,7 @@ from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.values import from_json
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sql import SchemaError
+from stompkit.replication.sql import SchemaError, TablesClashError
 from stompkit.spark.states import Choice
 from stompkit.spark.targets import Committed, Job, StagingLostError, open_target
 from stompkit.spark.targets.files import rewrite
@@ -43,6 +43,7 @@ from tests.spark.targets.test_targets import (
     histories,
     rows_of,
     update,
+    within_schema,
     write,
 )
 
@@ -292,6 +293,31 @@ def test_tables_are_made_of_the_types_that_the_source_tells(place: Place) -> Non
 def test_a_table_that_is_missing_is_made_on_demand_only(place: Place) -> None:
     with pytest.raises(SchemaError, match=r"no table 't'\. To go on"):
         place.pipeline(create=False).run(rows_of(write(1)))
+
+
+def test_a_second_table_of_a_name_is_refused_at_once_and_in_a_later_run(place: Place) -> None:
+    one, other = (within_schema(name, write(1, a=name)) for name in ("crm", "shop"))
+    clash = "the tables crm.t and shop.t would both be"
+    with pytest.raises(TablesClashError, match=clash):
+        place.pipeline().run(rows_of(one, other))
+    place.pipeline().run(rows_of(one))
+    for job in (JOB, replace(JOB, spool="another"), replace(JOB, dead_letters=True)):
+        with pytest.raises(TablesClashError, match=clash):
+            place.pipeline(job).run(rows_of(other, first=1))
+    chosen = replace(JOB, choice=Choice(tables=frozenset({"crm.t"})))
+    later = within_schema("crm", update(1, b=5))
+    place.pipeline(chosen).run(rows_of(other, later, first=1))
+    assert place.table() == [(1, "crm", 5)]
+    place.pipeline(table_map={"shop.t": "t"}).run(rows_of(other, first=3))
+    assert place.table() == [(1, "shop", 5)]
+
+
+def test_a_table_whose_changes_are_refused_owns_nothing(place: Place) -> None:
+    place.pipeline().run(rows_of(schema_change({"name": "id", "type": "int", "key": True})))
+    wrong = within_schema("crm", change("write", {"id": "x"}))
+    place.pipeline(replace(JOB, dead_letters=True)).run(rows_of(wrong, first=1))
+    place.pipeline().run(rows_of(within_schema("shop", write(1)), first=2))
+    assert [row["id"] for row in place.rows()] == [1]
 
 
 def test_what_files_are_no_good_for_is_refused(place: Place) -> None:

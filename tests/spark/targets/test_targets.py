@@ -23,7 +23,7 @@ from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.model.values import from_json
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError, SqlSink
-from stompkit.replication.sql import SchemaError
+from stompkit.replication.sql import SchemaError, TablesClashError
 from stompkit.replication.sql.schema import HOLDERS
 from stompkit.spark.fence import within
 from stompkit.spark.states import Choice
@@ -147,6 +147,11 @@ def pipeline(target: Target) -> Iterator[Callable[..., Pipeline]]:
     yield make
     for each in made:
         each.target.close()
+
+
+def within_schema(schema: str, told: RowChange) -> RowChange:
+    """Return a change of the same table in a schema."""
+    return msgspec.structs.replace(told, schema=schema)
 
 
 def rows_of(*changes: RowChange, first: int = 0) -> list[dict[str, Any]]:
@@ -744,6 +749,47 @@ def test_a_table_that_is_missing_is_made_on_demand_only(
 
 
 # Changes that cannot be applied.
+
+
+def test_a_second_table_of_a_name_is_refused_in_a_later_run(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE)
+    one, other = (within_schema(name, write(1, a=name)) for name in ("crm", "shop"))
+    pipeline().run(rows_of(one))
+    clash = "the tables crm.t and shop.t would both be"
+    for job in (JOB, replace(JOB, spool="another"), replace(JOB, dead_letters=True)):
+        first = pipeline(job)
+        with pytest.raises(TablesClashError, match=clash):
+            first.run(rows_of(other, first=1))
+    # The tasks of other pipelines are in the same processes.
+    pipeline(replace(JOB, pipeline="other")).run(rows_of(other))
+    pipeline().run(rows_of(within_schema("crm", update(1, b=5)), first=1))
+    assert target.table() == [(1, "shop", 5)]
+    mapped = pipeline(table_map={"shop.t": "t"})
+    mapped.run(rows_of(within_schema("shop", update(1, b=6)), first=2))
+    assert target.table() == [(1, "shop", 6)]
+
+
+def test_tables_that_are_not_chosen_own_nothing(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(SIMPLE)
+    job = replace(JOB, choice=Choice(tables=frozenset({"shop.t"})))
+    pipeline(job).run(rows_of(within_schema("crm", write(1)), within_schema("shop", write(2))))
+    refused = within_schema("other", change("write", {"id": None}))
+    pipeline(replace(JOB, pipeline="q", dead_letters=True)).run(rows_of(refused))
+    pipeline(replace(JOB, pipeline="q")).run(rows_of(within_schema("shop", write(3)), first=1))
+    assert [row[0] for row in target.table()] == [2, 3]
+
+
+@pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+def test_names_that_differ_by_case_are_refused_in_a_later_run(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE)
+    pipeline().run(rows_of(write(1)))
+    again = pipeline()
+    with pytest.raises(TablesClashError, match="the tables t and T would both be"):
+        again.run(rows_of(write(1, "T"), first=1))
 
 
 def letters(target: Target) -> list[tuple[Any, ...]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -29,12 +28,10 @@ from sqlalchemy.schema import CreateColumn
 
 from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.values import InvalidValueError
+from stompkit.replication.sql.catalog import Owners, owners_from_json, owners_to_json
 from stompkit.replication.sql.tables import create_tables, quote
 
-__all__ = ["OffsetTable", "Owners", "storable"]
-
-#: Source tables, by schemas and names of the target's tables.
-Owners = Mapping[tuple[str | None, str], tuple[str, str]]
+__all__ = ["OffsetTable", "storable"]
 
 #: Maximum length of an origin's name in characters; MySQL indexes no more.
 _LONGEST: Final = 255
@@ -56,8 +53,7 @@ class OffsetTable:
             Column("hash", String(64)),
             # UTC.
             Column("applied_at", DateTime),
-            # As JSON: target schema, target table, source schema, source table. Older versions lack
-            # it.
+            # Owners of tables, as JSON. Older versions lack it.
             Column("tables", Text().with_variant(LONGTEXT(), "mysql", "mariadb")),
         )
         self._has_owners = True
@@ -86,11 +82,7 @@ class OffsetTable:
         if not self._has_owners:
             return {}
         found = select(self._table.c.tables).where(self._table.c.origin == storable(origin))
-        text = connection.execute(found).scalar_one_or_none()
-        if not text:
-            return {}
-        rows = msgspec.json.decode(text, type=list[tuple[str | None, str, str, str]])
-        return {row[:2]: row[2:] for row in rows}
+        return owners_from_json(connection.execute(found).scalar_one_or_none())
 
     def load(self, connection: Connection, origin: str) -> int | None:
         """Return the number of the last changeset in committed transactions."""
@@ -135,8 +127,7 @@ class OffsetTable:
             "applied_at": datetime.now(UTC).replace(tzinfo=None, microsecond=0),
         }
         if owners is not None and self._has_owners:
-            rows = [(*target, *source) for target, source in owners.items()]
-            values["tables"] = msgspec.json.encode(rows).decode()
+            values["tables"] = owners_to_json(owners)
         row = self._table.c.origin == storable(changeset.origin)
         connection.execute(update(self._table).where(row).values(values))
 

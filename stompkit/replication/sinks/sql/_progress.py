@@ -8,8 +8,8 @@ from contextlib import suppress
 from sqlalchemy import Connection
 
 from stompkit.replication.model.events import Changeset, RowChange
-from stompkit.replication.sinks.sql._offsets import OffsetTable, Owners
-from stompkit.replication.sql.catalog import Catalog
+from stompkit.replication.sinks.sql._offsets import OffsetTable
+from stompkit.replication.sql.catalog import Catalog, Owners
 from stompkit.replication.sql.database import (
     Database,
     RejectedRowError,

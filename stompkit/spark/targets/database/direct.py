@@ -69,6 +69,7 @@ def apply(
             problems = problems_of(step, str(rejected))
             tally.refuse(unless_wider(connection, session, step, problems))
         else:
+            session.applied.add(step.table)
             tally.count(plan)
     if ages is not None:
         tally.conflicts = ages.conflicts

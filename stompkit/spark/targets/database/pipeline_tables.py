@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from stompkit.replication.sql import create_tables
+from stompkit.replication.sql import Owners, create_tables, owners_from_json, owners_to_json
 from stompkit.spark.states import Problem
 from stompkit.spark.targets.base import letters_of
 
@@ -45,7 +45,7 @@ class PipelineTables:
     ``stompkit_pipeline_fence``: the ordinal of the last applied message.
     ``stompkit_pipeline_tombstones``: the versions of rows, including deleted ones, for pipelines
     that do not order changes by ordinals. ``stompkit_pipeline_dead_letters``: changes that could
-    not be applied.
+    not be applied. ``stompkit_pipeline_tables``: the source tables of the target's tables.
     """
 
     def __init__(self) -> None:
@@ -88,6 +88,16 @@ class PipelineTables:
             Column("at", DateTime, nullable=False),
         )
         self._tables = tuple(data.tables.values())
+        #: Targets of older versions lack it.
+        self._owners = Table(
+            "stompkit_pipeline_tables",
+            MetaData(),
+            Column("pipeline", String(100), primary_key=True),
+            Column("spool", String(64), primary_key=True),
+            # Owners of tables, as JSON.
+            Column("tables", text, nullable=False),
+        )
+        self._has_owners = False
 
     def missing(self, connection: Connection) -> bool:
         """Return True if one of the tables is missing."""
@@ -95,8 +105,36 @@ class PipelineTables:
         return any(table.name not in there for table in self._tables)
 
     def create(self, connection: Connection) -> None:
-        """Create missing tables."""
+        """Create missing tables, except for that of owners."""
         create_tables(connection, self._tables)
+
+    def create_owners(self, connection: Connection) -> None:
+        """Create the table of owners if it is missing; without it, nothing is stored there."""
+        create_tables(connection, [self._owners])
+
+    def owners(self, connection: Connection, pipeline: str) -> Owners:
+        """Return the source tables that a pipeline has written to the target's tables."""
+        self._has_owners = self._has_owners or inspect(connection).has_table(self._owners.name)
+        if not self._has_owners:
+            return {}
+        column = self._owners.c
+        found: dict[tuple[str | None, str], tuple[str, str]] = {}
+        chosen = select(column.tables).where(column.pipeline == pipeline).order_by(column.spool)
+        for text in connection.execute(chosen).scalars():
+            found.update(owners_from_json(text))
+        return found
+
+    def store_owners(
+        self, connection: Connection, pipeline: str, spool: str, owners: Owners
+    ) -> None:
+        """Store the owners of tables; the fence is locked."""
+        if self._has_owners:
+            column = self._owners.c
+            connection.execute(
+                delete(self._owners).where(column.pipeline == pipeline, column.spool == spool)
+            )
+            row = {"pipeline": pipeline, "spool": spool, "tables": owners_to_json(owners)}
+            connection.execute(insert(self._owners), row)
 
     def load(self, connection: Connection, pipeline: str, spool: str) -> dict[int, int]:
         """Return the committed fence."""

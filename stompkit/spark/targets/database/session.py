@@ -21,8 +21,8 @@ from stompkit.replication.sql import (
     groups_of,
     ranks_of,
 )
-from stompkit.spark.states import Step, TableRules
-from stompkit.spark.targets.base import NewColumn
+from stompkit.spark.states import Choice, Step, TableRules
+from stompkit.spark.targets.base import Job, NewColumn
 from stompkit.spark.targets.database.pipeline_tables import PipelineTables
 from stompkit.spark.targets.database.staged_work import StagedWork
 from stompkit.spark.targets.planning.collapse import Collapse
@@ -54,6 +54,8 @@ class Session:
             defers_foreign_keys=settings["foreign_keys"] == "deferred",
         )
         dialect = self.database.engine.dialect
+        #: Source tables whose changes are applied in this transaction.
+        self.applied: set[tuple[str, str]] = set()
         self.statements = Statements(backend, dialect.paramstyle)
         #: The module for staging tables of this kind of database.
         self.copies: Any = None
@@ -70,11 +72,26 @@ class Session:
         """Return the target's table."""
         return self.catalog.find(connection, schema, table)
 
+    def lock(self, connection: Connection, pipeline: str, spool: str) -> dict[int, int]:
+        """Lock and return the fence; others may have stored owners of tables since."""
+        fence = self.books.lock(connection, pipeline, spool)
+        self.applied.clear()
+        self.catalog.restore(self.books.owners(connection, pipeline))
+        return fence
+
+    def store(self, connection: Connection, job: Job, ends: Mapping[int, int]) -> None:
+        """Move the locked fence, and store the owners of tables that are used first."""
+        self.books.store(connection, job.pipeline, job.spool, job.fence, ends)
+        known = self.books.owners(connection, job.pipeline)
+        owners = {**known, **self.catalog.owned(self.applied)}
+        if owners != known:
+            self.books.store_owners(connection, job.pipeline, job.spool, owners)
+
     def rules(
-        self, connection: Connection, batches: Iterable[pa.RecordBatch]
+        self, connection: Connection, batches: Iterable[pa.RecordBatch], choice: Choice
     ) -> Callable[[str, str], TableRules]:
-        """Return the collapsing rules of the tables in the changes."""
-        sources = _sources(batches)
+        """Return the collapsing rules of the selected tables in the changes."""
+        sources = [source for source in _sources(batches) if choice.has(*source)]
         found = {source: self.find(connection, *source) for source in sources}
         tables = {table.identity: table for table in found.values() if table is not None}
         groups = groups_of(list(tables.values()))

@@ -113,6 +113,7 @@ class StagedRun:
         for op in ops:
             session.find(self._connection, *op.table)
             count = session.do(self._connection, op)
+            session.applied.add(op.table)
             if op.kind in ("delete", "delete_one"):
                 self.deleted += count
             else:
@@ -121,7 +122,9 @@ class StagedRun:
     def _attempt(self, batches: Sequence[pa.RecordBatch]) -> Collection[Place] | None:
         """Apply changes together; return the suspects if the database rejects some."""
         session = self._session
-        collapse = Collapse(self._job.choice, session.rules(self._connection, batches))
+        collapse = Collapse(
+            self._job.choice, session.rules(self._connection, batches, self._job.choice)
+        )
         for batch in batches:
             collapse.add(batch)
         plan = session.plan(self._connection, collapse.steps(), collapse)
@@ -137,7 +140,7 @@ class StagedRun:
     def _alone(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Apply changes one by one."""
         session = self._session
-        rules = session.rules(self._connection, batches)
+        rules = session.rules(self._connection, batches, self._job.choice)
         try:
             done = direct.apply(self._connection, session, batches, self._job, rules)
         except ApplyError as error:

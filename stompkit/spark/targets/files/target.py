@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.sql import Catalog, SchemaError
+from stompkit.replication.sql import Catalog, Owners, SchemaError
 from stompkit.spark.fence import Fence, beyond, moved, ranges_of
 from stompkit.spark.states import Problem, TableRules
 from stompkit.spark.targets.base import (
@@ -98,13 +98,15 @@ class FileTarget(ABC):
         )
         #: The folder, if it is one of the local file system, which tasks have to see.
         self.folder: Path | None = None
+        #: Stored owners of tables.
+        self._owners: Owners = {}
         self._found: dict[str, Held | None] = {}
         #: True after a commit has removed what earlier jobs of the pipeline have left.
         self._is_clean = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the pickled form for tasks."""
-        return _make, (type(self), self.url, self._settings)
+        return _make, (type(self), self.url, self._settings, self._catalog.owners)
 
     # Implemented by each file format.
 
@@ -113,8 +115,8 @@ class FileTarget(ABC):
         """Create what pipelines need, and remove remains of crashes."""
 
     @abstractmethod
-    def _load(self, pipeline: str, spool: str) -> dict[int, int]:
-        """Return the fence; empty if there is none."""
+    def _load(self, pipeline: str, spool: str) -> tuple[dict[int, int], Owners]:
+        """Return the fence, and the source tables that a pipeline has written to tables."""
 
     @abstractmethod
     def _open(self, name: str) -> Held | None:
@@ -163,7 +165,9 @@ class FileTarget(ABC):
     def fence(self, pipeline: str, spool: str) -> dict[int, int]:
         """Return the ordinal of the last applied message, by partition, without side effects."""
         self._found.clear()
-        return self._load(pipeline, spool)
+        fence, self._owners = self._load(pipeline, spool)
+        self._catalog.restore(self._owners)
+        return fence
 
     def evolve(self, lacking: Lacking) -> None:
         """Create tables and columns; raises SchemaError if that is not allowed."""
@@ -274,14 +278,17 @@ class FileTarget(ABC):
         self, groups: Iterable[Sequence[Op]], problems: Sequence[Problem], ends: Fence, job: Job
     ) -> Committed | None:
         tables: dict[str, TableRewriting] = {}
+        applied: set[Source] = set()
         try:
             for ops in groups:
+                applied.update(op.table for op in ops)
                 for name, own in by_table(ops, self._held).items():
                     held = self._found[name]
                     assert held is not None
                     tables.setdefault(name, TableRewriting(held)).apply(own)
             letters = letters_of(job.pipeline, job.spool, problems, datetime.now(UTC))
             made = list(tables.values())
+            self._catalog.restore({**self._owners, **self._catalog.owned(applied)})
             if not self._commit(job, made, letters, ends):
                 return None
         finally:
@@ -358,11 +365,18 @@ class FileTarget(ABC):
         """Return for each source table the positions beyond the fence."""
         made = {}
         for source in sources:
-            held = self._held(*source)
+            held = self._look(*source)
             made[source] = dict(self._ahead_of(held, job)) if held is not None else {}
         return made
 
     def _held(self, schema: str, table: str) -> Held | None:
+        """Return the table of changes; raises TablesClashError if another source table has it."""
+        held = self._look(schema, table)
+        if held is not None:
+            self._catalog.claim((schema, table), (None, held.name))
+        return held
+
+    def _look(self, schema: str, table: str) -> Held | None:
         name = self._name(schema, table)
         if name is None:
             return None
@@ -377,6 +391,10 @@ class FileTarget(ABC):
         return None if name in ("", DEAD_LETTERS) else name
 
 
-def _make(kind: type[FileTarget], url: str, settings: Mapping[str, Any]) -> FileTarget:
+def _make(
+    kind: type[FileTarget], url: str, settings: Mapping[str, Any], owners: Owners
+) -> FileTarget:
     """Create a target in a task."""
-    return kind(url, **settings)
+    target = kind(url, **settings)
+    target._catalog.restore(owners)
+    return target

@@ -112,8 +112,11 @@ def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroke
 
 
 def set_apart(settings: Settings, broker: RunningBroker) -> None:
-    """Isolate a test from earlier tests, by the method that the settings select."""
-    if settings.isolation == "reset":
+    """Isolate a test from earlier tests, by the method that the settings select.
+
+    A broker that cannot answer is not reset: it gets new names.
+    """
+    if settings.isolation == "reset" and broker.is_running and not broker.is_paused:
         broker.reset()
     else:
         broker.new_names()

@@ -30,7 +30,7 @@ from stompkit.testing._settings import (
     Source,
     from_environment,
 )
-from stompkit.testing._sharing import Sharing
+from stompkit.testing._sharing import Sharing, StompBrokerWarning
 
 if TYPE_CHECKING:
     from stompkit.testing.client import StompClient
@@ -331,15 +331,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Isolate tests that share a broker.
 
-    A test may ask for one later, by ``request.getfixturevalue()``. Therefore all tests get new
-    names and a repaired broker, if it can be repaired.
+    A test may ask for one later, by ``request.getfixturevalue()``. Therefore all tests get what a
+    test that names a broker gets. If that is impossible, only the latter fails.
     """
+    __tracebackhide__ = True
     settings = settings_of(item.config)
     is_user = any(name in _OF_BROKERS for name in getattr(item, "fixturenames", ()))
     item.config.stash[_SHARING].repair(is_needed=is_user)
     for broker in item.config.stash[_RUNNING]:
-        if broker.is_running and not broker.is_paused:
+        try:
+            set_apart(settings, broker)
+        except (BrokerError, OSError) as error:
             if is_user:
-                set_apart(settings, broker)
-            else:
-                broker.new_names()
+                raise
+            item.warn(
+                StompBrokerWarning(f"{broker.name} could not be reset before this test: {error}")
+            )

@@ -73,6 +73,47 @@ def test_works(chosen, number):
     run(pytester).assert_outcomes(passed=3, warnings=1)
 
 
+@pytest.mark.parametrize("isolation", ["names", "reset"])
+def test_brokers_asked_for_by_name_are_set_apart(pytester: pytest.Pytester, isolation: str) -> None:
+    """No test sees frames of another one, nor with resets its messages, even through a factory."""
+    pytester.makepyfile(
+        f"""
+import pytest
+
+IS_RESET = {isolation == "reset"}
+
+@pytest.fixture(scope="session")
+def own(request):
+    return request.getfixturevalue("stomp_broker_factory")()
+
+@pytest.mark.parametrize("name", ["stomp_broker", "own"])
+@pytest.mark.parametrize("number", range(2))
+def test_one(request, name, number):
+    broker = request.getfixturevalue(name)
+    assert broker.frames.all == []
+    with broker.client() as client:
+        client.subscribe("/queue/fixed")
+        if number and not IS_RESET:
+            client.receive()
+        client.receive_nothing()
+        client.unsubscribe("s1")
+        client.send("/queue/fixed", b"left")
+    broker.frames.wait_for("SEND")
+
+@pytest.fixture(scope="module")
+def killed(request):
+    broker = request.getfixturevalue("stomp_broker")
+    broker.kill()
+    yield broker
+
+@pytest.mark.parametrize("number", range(2))
+def test_two(killed, number):
+    assert killed.frames.all == []
+"""
+    )
+    run(pytester, f"--mq-isolation={isolation}").assert_outcomes(passed=6)
+
+
 def test_fixture_of_a_module_decides_for_its_tests(pytester: pytest.Pytester) -> None:
     """Its action lasts until its teardown; then it counts as left by the last test."""
     pytester.makepyfile(

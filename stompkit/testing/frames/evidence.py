@@ -1,4 +1,4 @@
-"""What a log can prove: it masks secrets, and drops old frames and the ends of long bodies."""
+"""Proofs that a log can give: it masks secrets, and drops old frames and ends of long bodies."""
 
 from __future__ import annotations
 

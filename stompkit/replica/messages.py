@@ -59,6 +59,7 @@ _LEAST_BODY_BYTES: Final = 16
 _IS_KIND: Final = re.compile("[a-z_]{1,32}").fullmatch
 _IS_ID: Final = re.compile("[0-9a-f]{64}").fullmatch
 _IS_SIGNATURE: Final = re.compile("[A-Za-z0-9+/]{86}==").fullmatch
+_IS_OCCASION: Final = re.compile("[0-9a-z]{1,32}").fullmatch
 _IS_NUMBER: Final = re.compile("[1-9][0-9]{0,4}").fullmatch
 #: Spellings that brokers use.
 _TRUE: Final = ("true", "1")
@@ -99,6 +100,7 @@ def pack(
     max_body_bytes: int = MAX_BODY_BYTES,
     signer: Signer | None = None,
     persistent: bool = False,
+    occasion: str = "",
 ) -> list[Packet]:
     """Split a message into frames with bodies of at most ``max_body_bytes``.
 
@@ -106,7 +108,9 @@ def pack(
     ``stompkit-node`` (the sender), ``stompkit-message`` (BLAKE2b of content and sender),
     ``stompkit-part`` and ``stompkit-parts`` (from 1), and ``event-id``. With a signer, there is
     ``stompkit-signature`` (base64, of this part), and on request ``persistent``. Equal messages
-    produce equal frames. Raises ValueError for a message that :class:`Unpacker` would refuse.
+    produce equal frames, unless ``occasion`` differs, which the event-id ends with: whoever removes
+    duplicates of a frame keeps an equal answer to a later request. Raises ValueError for a message
+    that :class:`Unpacker` would refuse.
     """
     if max_body_bytes < _LEAST_BODY_BYTES:
         raise ValueError(f"a frame of at most {max_body_bytes} octets holds nothing")
@@ -127,12 +131,18 @@ def pack(
         if signer is not None:
             signed = signer.sign(_signed(id, number, len(bodies), each))
             signature = base64.b64encode(signed).decode()
-        made.append(_packet(head, number, each, signature, is_persistent=persistent))
+        made.append(_packet(head, number, each, signature, occasion, is_persistent=persistent))
     return made
 
 
 def _packet(
-    head: _Head, number: int, body: bytes, signature: str, *, is_persistent: bool
+    head: _Head,
+    number: int,
+    body: bytes,
+    signature: str,
+    occasion: str,
+    *,
+    is_persistent: bool,
 ) -> Packet:
     headers = {
         "content-type": CONTENT_TYPE,
@@ -142,7 +152,7 @@ def _packet(
         "stompkit-message": head.id,
         "stompkit-part": str(number),
         "stompkit-parts": str(head.parts),
-        "event-id": f"{head.id}.{number}",
+        "event-id": f"{head.id}.{number}" + (f".{occasion}" if occasion else ""),
     }
     if signature:
         headers["stompkit-signature"] = signature
@@ -297,7 +307,13 @@ class Unpacker:
             except UntrustedError as reason:
                 raise MessageError(str(reason)) from reason
         is_persistent = headers.get("persistent") in _TRUE
-        return head, number, _packet(head, number, body, signature, is_persistent=is_persistent)
+        # A relay passes it on, so that equal answers remain different there.
+        event_id = headers.get("event-id", "")
+        occasion = event_id.removeprefix(f"{head.id}.{number}.")
+        if not _IS_OCCASION(occasion):
+            occasion = ""
+        made = _packet(head, number, body, signature, occasion, is_persistent=is_persistent)
+        return head, number, made
 
 
 def _header(headers: Mapping[str, str], name: str, is_fine: Callable[[str], object]) -> str:

@@ -151,6 +151,19 @@ def test_a_broker_that_writes_persistent_as_a_number_is_understood() -> None:
     assert whole.packets == [packet]
 
 
+def test_an_equal_answer_to_a_later_request_is_no_duplicate_of_the_first() -> None:
+    """A spool, a buffer of a bridge and some brokers drop a message whose event-id they know."""
+    answers = [pack(large(40), max_body_bytes=20, occasion=each) for each in ("a", "b")]
+    ids = [packet.headers["event-id"] for answer in answers for packet in answer]
+    assert len(set(ids)) == len(ids) > 2
+    names = {packet.headers["stompkit-message"] for answer in answers for packet in answer}
+    assert len(names) == 1
+    # A relay sends what it has received.
+    unpacker = Unpacker()
+    [whole] = filter(None, (add(unpacker, packet) for packet in answers[1]))
+    assert whole.packets == answers[1]
+
+
 def test_the_same_said_again_has_the_same_name() -> None:
     """Any other message has another name."""
     message = Message("have", SENDER, {"a": 1, "b": 2}, [b"x"])

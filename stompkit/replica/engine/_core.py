@@ -82,6 +82,7 @@ class Core:
                 max_body_bytes=self.settings.max_body_bytes,
                 signer=self._signer,
                 persistent=persistent,
+                occasion=f"{self.chance.getrandbits(48):012x}",
             )
         )
         self.send_packets(port, packets, to=to)

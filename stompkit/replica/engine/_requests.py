@@ -91,8 +91,8 @@ class Requests:
         if self._open is None or self._open.number != facts.number:
             return
         self._is_answered(self._open.peer)
-        if self._open.came >= facts.count and not self._open.is_of_use:
-            # An immediate repetition would bring the same.
+        if not self._open.is_of_use:
+            # An immediate repetition would bring the same, or be lost in the same way.
             self._put_off(self._open.peer)
         self._open = None
         self._since_s = self._core.monotonic() - self._core.settings.request_delay_s

@@ -221,8 +221,8 @@ class _Pairs:
             backend = self._one.database.backend
             meanings.append(meaning_of(own, own if its is None else its, backend))
         sides = (
-            Side.of(self._urls[0], source, names, meanings, len(keys)),
-            Side.of(self._urls[1], target, names, meanings, len(keys)),
+            Side.of(self._one.database, self._urls[0], source, names, meanings, len(keys)),
+            Side.of(self._other.database, self._urls[1], target, names, meanings, len(keys)),
         )
         if bounds is not None and others is not None:
             bounds = min(bounds[0], others[0]), max(bounds[1], others[1])

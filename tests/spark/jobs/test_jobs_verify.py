@@ -274,6 +274,69 @@ def test_what_was_replicated_is_equal_whatever_the_target_made_of_it(
     assert shop.found(tables=["t"]) == [("different", 0, ["f", "c", "d"])]
 
 
+#: Values of PostgreSQL without a type in Python, besides usual ones, by column.
+FAR = {
+    "at TIMESTAMPTZ": ["infinity", "-infinity", "12026-01-01 00:30Z", "0044-03-15 12:00Z BC"],
+    "naive TIMESTAMP": ["infinity", "2026-01-01 00:00:00.5", "294276-12-31", "4713-01-01 BC"],
+    "day DATE": ["infinity", "-infinity", "12026-01-01", "0044-03-15 BC"],
+    "clock TIME": ["24:00", "00:00", "12:30:00.5", "23:59:59.999999"],
+    "during TSTZRANGE": ["[2026-01-01 Z,infinity)", "empty", "[,)", "(12026-01-01 Z,)"],
+}
+ARRAY = {"list TIMESTAMPTZ[]": ["{infinity}", "{{2026-01-01 Z},{12026-01-01 Z}}", "{}", "{NULL}"]}
+
+
+@pytest.mark.parametrize("target", ["sqlite", "postgresql"])
+def test_times_without_a_type_are_compared(
+    request: pytest.FixtureRequest, tmp_path: Path, target: str
+) -> None:
+    """The settings of the copy's database make no difference."""
+    database: SqlServer = request.getfixturevalue("postgresql")
+    shop = Shop(tmp_path, database.url(database.new_database()))
+    columns = FAR if target == "sqlite" else FAR | ARRAY
+    if target == "postgresql":
+        name = database.new_database()
+        shop.url = database.url(name)
+        shop.target = create_engine(shop.url, poolclass=NullPool)
+        change(shop.target, f"ALTER DATABASE {name} SET timezone = 'Asia/Kathmandu'")
+        change(shop.target, f"ALTER DATABASE {name} SET datestyle = 'German'")
+        shop.target.dispose()
+        url = shop.source.url.render_as_string(hide_password=False)
+        shop.describe(f'[verify]\nsource = "{url}"\nsettle = "0s"\n')
+    else:
+        texts = ", ".join(f"{column.split()[0]} TEXT" for column in columns)
+        change(shop.target, f"CREATE TABLE t (id INTEGER PRIMARY KEY, {texts})")
+    change(shop.source, f"CREATE TABLE t (id INT PRIMARY KEY, {', '.join(columns)})")
+    for number, row in enumerate(zip(*columns.values(), strict=True)):
+        values = ", ".join(f"'{value}'" for value in row)
+        with shop.source.begin() as connection:
+            connection.exec_driver_sql(f"INSERT INTO t VALUES ({number}, {values})")
+    job = ["--from", _plain(shop.source), "--to", _plain(shop.target), "--create"]
+    kept = ["--slot", f"far_{target}", "--state-dir", str(tmp_path / "kept")]
+    assert replicate([*job, "--once", "--quiet", "--snapshot", "only", *kept]) == 0
+    assert shop.found(tables=["t"]) == []
+    names = [column.split()[0] for column in columns]
+    for name in names:
+        change(shop.source, f"UPDATE t SET {name} = (SELECT {name} FROM t WHERE id = 1)")
+        change(shop.source, f"UPDATE t SET {name} = NULL WHERE id = 2")
+    assert shop.found(tables=["t"]) == [
+        ("different", 0, names),
+        ("different", 2, names),
+        ("different", 3, names),
+    ]
+
+
+def test_a_key_of_times_is_shown_with_its_type(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    database: SqlServer = request.getfixturevalue("postgresql")
+    shop = Shop(tmp_path, database.url(database.new_database()))
+    shop.everywhere("CREATE TABLE t (day DATE PRIMARY KEY)")
+    change(shop.source, "INSERT INTO t VALUES ('2026-01-01'), ('infinity')")
+    (verdict,) = shop.verdicts()
+    keys = [each.key["day"] for each in verdict.differences]
+    assert sorted(keys, key=str) == ["infinity", {"$date": "2026-01-01"}]
+
+
 def _plain(engine: Engine) -> str:
     """Return a URL without its driver."""
     url = engine.url.set(drivername=engine.url.get_backend_name())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from datetime import date, datetime, time
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -13,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from sqlalchemy.dialects import mysql
+from sqlalchemy.types import ARRAY
 
 from stompkit.replication.sql import Database, TargetColumn, TargetTable
+from stompkit.replication.sql.families import family_of
 from stompkit.spark.jobs.comparison.value_normalisation import Meaning, Read, reader
 
 __all__ = ["BUCKETS", "Digests", "Found", "Key", "Range", "Side", "digests_by_tasks", "matched"]
@@ -22,6 +25,14 @@ __all__ = ["BUCKETS", "Digests", "Found", "Key", "Range", "Side", "digests_by_ta
 #: Number of buckets into which rows are divided by key: only differing buckets are examined.
 BUCKETS: Final = 1024
 _PAGE: Final = 5000
+#: Type families that PostgreSQL writes as text, in the forms that these settings give.
+_AS_TEXT: Final = frozenset({"interval", "date", "time", "datetime", "other"})
+_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "datetime": datetime.fromisoformat,
+}
+_POSTGRESQL: Final = ("datestyle = 'ISO'", "intervalstyle = 'iso_8601'", "timezone = 'UTC'")
 
 #: The normalised values of a key.
 Key = tuple[Any, ...]
@@ -74,6 +85,7 @@ class Side(NamedTuple):
     """Description of a table to read; it is sent to tasks."""
 
     url: str
+    backend: str
     table: str
     #: Quoted column names, those of the key first; ``NULL`` for a missing column.
     columns: tuple[str, ...]
@@ -85,13 +97,20 @@ class Side(NamedTuple):
 
     @staticmethod
     def of(
-        url: str, table: TargetTable, names: Sequence[str], meanings: Sequence[Meaning], keys: int
+        database: Database,
+        url: str,
+        table: TargetTable,
+        names: Sequence[str],
+        meanings: Sequence[Meaning],
+        keys: int,
     ) -> Side:
         """Describe a table by the names of columns, of which the first are the key."""
         columns = [table.column(name) for name in names]
-        quoted = tuple("NULL" if each is None else _selected(each) for each in columns)
+        quoted = tuple(
+            "NULL" if each is None else _selected(each, database.backend) for each in columns
+        )
         families = tuple(None if each is None else each.family for each in columns)
-        return Side(url, table.quoted, quoted, tuple(meanings), families, keys)
+        return Side(url, database.backend, table.quoted, quoted, tuple(meanings), families, keys)
 
     def digests(self, wanted: Range) -> Digests:
         """Return the digests of the rows in a range."""
@@ -113,17 +132,18 @@ class Side(NamedTuple):
         for page in self._pages(Range()):
             for key, values, raw in page:
                 if _bucket(key) in wanted:
-                    found.setdefault(key, []).append(Found(values, raw))
+                    found.setdefault(key, []).append(Found(values, self._typed(raw)))
         return found
 
     def _pages(self, wanted: Range) -> Iterator[list[tuple[Key, tuple[Any, ...], Key]]]:
         with closing(Database(self.url, "deferred")) as database:
-            reads = self._reads(database.backend)
+            reads = self._reads()
             keys = self.keys or len(self.columns)
             statement = f"SELECT {', '.join(self.columns)} FROM {self.table}{self._where(wanted)}"
             with database.transaction() as connection:
-                if database.backend == "postgresql":
-                    connection.exec_driver_sql("SET LOCAL intervalstyle = 'iso_8601'")
+                if self.backend == "postgresql":
+                    for setting in _POSTGRESQL:
+                        connection.exec_driver_sql(f"SET LOCAL {setting}")
                 rows = connection.exec_driver_sql(statement, execution_options={"yield_per": _PAGE})
                 for page in rows.partitions():
                     made = []
@@ -134,11 +154,20 @@ class Side(NamedTuple):
                         made.append((values[:keys], values, tuple(row[:keys])))
                     yield made
 
-    def _reads(self, backend: str) -> list[Read]:
+    def _reads(self) -> list[Read]:
         return [
-            _null if family is None else reader(meaning, family, backend)
+            _null if family is None else reader(meaning, family, self.backend)
             for meaning, family in zip(self.meanings, self.families, strict=True)
         ]
+
+    def _typed(self, key: Key) -> Key:
+        """Return a key with the types of its values that a driver would return."""
+        if self.backend != "postgresql":
+            return key
+        return tuple(
+            value if family is None else _typed(value, family)
+            for value, family in zip(key, self.families, strict=False)
+        )
 
     def _where(self, wanted: Range) -> str:
         name = self.columns[0]
@@ -211,15 +240,31 @@ def _run(sides: tuple[Side, ...], batches: Iterator[pa.RecordBatch]) -> Iterator
             )
 
 
-def _selected(column: TargetColumn) -> str:
-    """Return an SQL expression whose value represents a column's value completely."""
-    if column.family == "interval":
-        # Drivers convert days and months to hours.
-        return f"CAST({column.quoted} AS text)"
+def _selected(column: TargetColumn, backend: str) -> str:
+    """Return an SQL expression whose value represents a column's value completely.
+
+    Drivers of PostgreSQL convert days and months of intervals to hours, and fail for times without
+    a Python type: infinity, years before 1 and after 9999, 24:00, also in ranges and arrays.
+    """
+    if backend == "postgresql":
+        if column.family in _AS_TEXT:
+            return f"CAST({column.quoted} AS text)"
+        if isinstance(column.type_, ARRAY) and family_of(column.type_.item_type) in _AS_TEXT:
+            return f"CAST({column.quoted} AS text[])"
     if isinstance(column.type_, mysql.FLOAT):
         # The database shows fewer digits than it stores.
         return f"CAST({column.quoted} AS DOUBLE)"
     return column.quoted
+
+
+def _typed(value: Any, family: str) -> Any:
+    parse = _PARSERS.get(family)
+    if parse is None or value is None:
+        return value
+    try:
+        return parse(value)
+    except ValueError:
+        return value
 
 
 def _bucket(key: Key) -> int:

@@ -15,6 +15,7 @@ from sqlalchemy.dialects import mysql
 
 from stompkit.replication.model.values import Interval
 from stompkit.replication.sql import TargetColumn
+from stompkit.replication.sql.moments import postgresql_moment, time_of_text
 
 __all__ = ["Meaning", "Read", "is_single", "meaning_of", "reader"]
 
@@ -40,6 +41,7 @@ Read = Callable[[Any], Any]
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY_US: Final = timedelta(days=1) // _MICROSECOND
+_MIDNIGHT: Final = " 00:00:00+00"
 #: Precision above that of databases, which is more than the decimal default.
 _EXACT: Final = Context(prec=200_000)
 #: Numbers with more digits are compared as text.
@@ -144,9 +146,20 @@ def _bool(value: Any) -> Any:
     return _number(value)
 
 
+def _far(text: str) -> str:
+    """Return a time that Python has no type for, as PostgreSQL writes it in UTC."""
+    found = postgresql_moment(text, has_zone=True, digits=None)
+    if found is None:
+        raise ValueError
+    return found
+
+
 def _datetime(value: Any) -> Any:
     if isinstance(value, str):
-        value = datetime.fromisoformat(value)
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return _far(value)
     elif not isinstance(value, datetime):
         value = datetime.combine(value, time())
     # A time without zone is in UTC, like all replicated times.
@@ -157,7 +170,10 @@ def _datetime(value: Any) -> Any:
 
 def _date(value: Any) -> Any:
     if isinstance(value, str):
-        value = datetime.fromisoformat(value)
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return _far(value).replace(_MIDNIGHT, "")
     if isinstance(value, datetime):
         value = value.date() if value.time() == time() else value
     if not isinstance(value, date):
@@ -168,6 +184,9 @@ def _date(value: Any) -> Any:
 def _time(value: Any) -> Any:
     """Return microseconds since midnight, in UTC if there is a zone."""
     if isinstance(value, str):
+        # Newer versions of Python read 24:00 as midnight, which is different.
+        if time_of_text(value) is not None:
+            return _DAY_US if time_of_text(value) in ("", "+00") else value
         value = time.fromisoformat(value)
     if isinstance(value, timedelta):
         return value // _MICROSECOND

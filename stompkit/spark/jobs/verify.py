@@ -210,6 +210,9 @@ class _Pairs:
                 return Verdict(full, count, None)
             rows = max(count, self._other.count(connection, target))
             others = _bounds(connection, target, keys)
+            if not _has_numbers(target, keys):
+                # Bounds are numbers, which databases do not compare with texts.
+                bounds = None
         lacking = [key for key in keys if None in (source.column(key), target.column(key))]
         if lacking:
             raise PipelineError(f"{full}: the column {lacking[0]!r} of its key is not there")
@@ -242,6 +245,12 @@ def _bounds(
     statement = f"SELECT MIN({column.quoted}), MAX({column.quoted}) FROM {table.quoted}"
     low, high = connection.exec_driver_sql(statement).one()
     return (low, high) if type(low) is int and type(high) is int else None
+
+
+def _has_numbers(table: TargetTable, keys: Sequence[str]) -> bool:
+    """Return whether the first column of a key holds numbers."""
+    column = table.column(keys[0]) if keys else None
+    return column is not None and column.family in ("int", "decimal")
 
 
 def _ranges(pair: _Pair, range_rows: int) -> list[Range]:

@@ -274,6 +274,38 @@ def test_what_was_replicated_is_equal_whatever_the_target_made_of_it(
     assert shop.found(tables=["t"]) == [("different", 0, ["f", "c", "d"])]
 
 
+#: Types of the copy's key, by kind of database.
+KEYS = [
+    ("mariadb", "BIGINT UNSIGNED"),
+    ("postgresql", "NUMERIC(20)"),
+    ("postgresql", "TEXT"),
+    ("sqlite", "TEXT"),
+]
+
+
+@pytest.mark.parametrize(("target", "type_"), KEYS)
+def test_ranges_of_keys_have_any_size(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, target: str, type_: str
+) -> None:
+    database: SqlServer = request.getfixturevalue("mariadb")
+    shop = Shop(tmp_path, database.url(database.new_database()))
+    if target != "sqlite":
+        other: SqlServer = request.getfixturevalue(target)
+        shop.url = other.url(other.new_database())
+        shop.target = create_engine(shop.url, poolclass=NullPool)
+        url = shop.source.url.render_as_string(hide_password=False)
+        shop.describe(f'[verify]\nsource = "{url}"\nsettle = "0s"\n')
+    change(shop.source, "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, v INT)")
+    change(shop.target, f"CREATE TABLE t (id {type_}, v INT)")
+    keys = [0, 1, 2**31, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
+    for key in keys:
+        change(shop.source, "INSERT INTO t VALUES (:id, 1)", id=key)
+        copy = str(key) if type_ == "TEXT" else key
+        change(shop.target, "INSERT INTO t VALUES (:id, :v)", id=copy, v=1 + (key == 2**63))
+    differing = [("different", {"$int": str(2**63)}, ["v"])]
+    assert shop.found(spark=spark, range_rows=2, tables=["t"]) == differing
+
+
 #: Values of PostgreSQL without a type in Python, besides usual ones, by column.
 FAR = {
     "at TIMESTAMPTZ": ["infinity", "-infinity", "12026-01-01 00:30Z", "0044-03-15 12:00Z BC"],

@@ -183,8 +183,13 @@ def digests_by_tasks(
     spark: SparkSession, sides: Sequence[Side], ranges: Sequence[Range]
 ) -> list[Digests]:
     """Return the digests of some sides, each read by one task per range."""
-    work = [(number, each.low, each.high) for number in range(len(sides)) for each in ranges]
-    frame = spark.createDataFrame(work, "side int, low bigint, high bigint")
+    # Bounds are texts: a key can have more than 63 bits.
+    work = [
+        (number, *(None if bound is None else str(bound) for bound in each))
+        for number in range(len(sides))
+        for each in ranges
+    ]
+    frame = spark.createDataFrame(work, "side int, low string, high string")
     told = "side int, counts binary, sums binary"
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = partial(
         _run, tuple(sides)
@@ -230,7 +235,8 @@ def _equal_first(rows: list[Found], others: list[Found]) -> list[Found]:
 def _run(sides: tuple[Side, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for row in batch.to_pylist():
-            made = sides[row["side"]].digests(Range(row["low"], row["high"]))
+            low, high = (None if row[end] is None else int(row[end]) for end in ("low", "high"))
+            made = sides[row["side"]].digests(Range(low, high))
             yield pa.RecordBatch.from_pydict(
                 {
                     "side": pa.array([row["side"]], pa.int32()),

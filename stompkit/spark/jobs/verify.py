@@ -30,6 +30,7 @@ from stompkit.spark.jobs.comparison.digests import (
     digests_by_tasks,
     matched,
 )
+from stompkit.spark.jobs.comparison.partitions import chosen, partitions_of
 from stompkit.spark.jobs.comparison.value_normalisation import meaning_of
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, TargetSettings, seconds
 from stompkit.spark.jobs.tables import Tables
@@ -146,7 +147,7 @@ def verify(
                 " default schema are to be named, under tables in [verify]"
             )
         pairs = _Pairs(settings, one, other, urls)
-        for schema, table in names:
+        for schema, table in names if wanted is not None else pairs.listed(names):
             tell(f"{schema}.{table}" if schema else table)
             pair = pairs.look(schema, table)
             if isinstance(pair, Verdict):
@@ -191,6 +192,17 @@ class _Pairs:
             except_column_list=how.except_column_list,
         )
 
+    def listed(self, names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return tables of the source's default schema, with partitions or wholes of them."""
+        if self._one.database.backend != "postgresql":
+            return list(names)
+        with self._one.transaction() as connection:
+            partitions = partitions_of(connection)
+        with self._other.transaction() as connection:
+            there = {name for schema, name in names if self._target(connection, schema, name)}
+        kept = set(chosen([name for _, name in names], partitions, there))
+        return [each for each in names if each[1] in kept]
+
     def look(self, schema: str, name: str) -> _Pair | Verdict:
         """Return a table on both sides, or a verdict if it exists on one side only."""
         full = f"{schema}.{name}" if schema else name
@@ -202,10 +214,7 @@ class _Pairs:
             keys = self._choice.key_of(schema, name) or source.primary_key
             bounds = _bounds(connection, source, keys)
         with self._other.transaction() as connection:
-            target = self._other.find(connection, schema, name)
-            if target is None:
-                # Publishers without schemas send none.
-                target = self._other.find(connection, "", name)
+            target = self._target(connection, schema, name)
             if target is None:
                 return Verdict(full, count, None)
             rows = max(count, self._other.count(connection, target))
@@ -230,6 +239,11 @@ class _Pairs:
         if bounds is not None and others is not None:
             bounds = min(bounds[0], others[0]), max(bounds[1], others[1])
         return _Pair(full, tuple(names), len(keys), sides, bounds, rows)
+
+    def _target(self, connection: Connection, schema: str, name: str) -> TargetTable | None:
+        """Return the copy of a table; publishers without schemas send none."""
+        found = self._other.find(connection, schema, name)
+        return self._other.find(connection, "", name) if found is None else found
 
     def _columns(self, source: TargetTable, keys: Sequence[str]) -> list[str]:
         chosen = self._choice.reduced(dict.fromkeys(source.columns), keys)

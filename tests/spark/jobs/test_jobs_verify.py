@@ -393,6 +393,46 @@ def test_what_the_replica_lacks_is_told_and_what_it_has_more_is_not(shop: Shop) 
     assert [(each.key, each.columns) for each in orders.differences] == [({"id": 7}, ["note"])]
 
 
+#: Rows of a partitioned table, by its name and those of its partitions; b has a partition, too.
+PARTITIONS = {"a": [1, 2], "a_1": [1], "b": [2], "b_1": [2]}
+#: Tables of a copy, those that are compared then, and those of them that are missing.
+HELD = [
+    ("a", "a", ""),
+    ("a_1 b_1", "a_1 b_1", ""),
+    ("a_1 b", "a_1 b", ""),
+    ("a a_1", "a a_1", ""),
+    ("a a_1 b b_1", "a a_1 b b_1", ""),
+    ("b_1", "a_1 b_1", "a_1"),
+    ("a_1", "a_1 b", "b"),
+    ("", "a", "a"),
+]
+
+
+@pytest.mark.parametrize(("held", "compared", "missing"), HELD)
+def test_a_partitioned_table_is_compared_as_the_copy_has_it(
+    request: pytest.FixtureRequest, tmp_path: Path, held: str, compared: str, missing: str
+) -> None:
+    database: SqlServer = request.getfixturevalue("postgresql")
+    shop = Shop(tmp_path, database.url(database.new_database()))
+    for statement in (
+        "CREATE TABLE a (id INT PRIMARY KEY) PARTITION BY LIST (id)",
+        "CREATE TABLE a_1 PARTITION OF a FOR VALUES IN (1)",
+        "CREATE TABLE b PARTITION OF a FOR VALUES IN (2) PARTITION BY LIST (id)",
+        "CREATE TABLE b_1 PARTITION OF b FOR VALUES IN (2)",
+        "CREATE TABLE other (id INT PRIMARY KEY)",
+        "INSERT INTO a VALUES (1), (2)",
+    ):
+        change(shop.source, statement)
+    for name in held.split():
+        change(shop.target, f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+        for id_ in PARTITIONS[name]:
+            change(shop.target, f"INSERT INTO {name} VALUES ({id_})")
+    verdicts = {each.name.removeprefix("public."): each.is_equal for each in shop.verdicts()}
+    assert verdicts.pop("other")
+    assert " ".join(verdicts) == compared
+    assert " ".join(name for name, is_equal in verdicts.items() if not is_equal) == missing
+
+
 def test_a_source_without_tables_is_a_mistake(shop: Shop) -> None:
     with pytest.raises(PipelineError, match="no tables to compare: is its URL right"):
         shop.verdicts()

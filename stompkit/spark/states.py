@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self
+
+import msgspec
 
 __all__ = [
     "Admit",
@@ -28,6 +30,14 @@ Place = tuple[int, int, int]
 #: Kind of a step: ``rows``: final states of rows. ``move``: changes of keys. ``truncate``: removal
 #: of all rows. The others concern rows without a key.
 Kind = Literal["rows", "move", "truncate", "insert", "update_one", "delete_one"]
+_OPERATIONS: Final[Mapping[Kind, str]] = {
+    "rows": "write",
+    "move": "update",
+    "truncate": "truncate",
+    "insert": "write",
+    "update_one": "update",
+    "delete_one": "delete",
+}
 
 
 class Problem(NamedTuple):
@@ -81,7 +91,16 @@ class Step:
     kind: Kind
     #: Schema and name in the source.
     table: tuple[str, str]
+    #: At least one; that of a truncate has the place only.
     states: list[State]
+
+    def problem(self, state: State, reason: str) -> Problem:
+        """Return the problem of a state that is rejected."""
+        operation = _OPERATIONS[self.kind]
+        if self.kind == "rows" and state.columns is None:
+            operation = "delete"
+        key = msgspec.json.encode(state.key).decode() if state.key else ""
+        return Problem(state.place, operation, ".".join(filter(None, self.table)), key, reason)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import Owners, SchemaError, owners_from_json, owners_to_json
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets.base import Job
-from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS, LETTERS, in_order
+from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS, LETTERS, in_order, new_letters
 from stompkit.spark.targets.files.delta_schema import (
     add_invariants,
     allow_types,
@@ -231,9 +231,7 @@ class DeltaTarget(FileTarget):
         if not letters:
             return
         rows = Rewrite(held.folder, held.schema).rows(held.files)
-        there = {_place(row) for row in in_order(rows, job.pipeline, job.spool)}
-        new = [row for row in letters if _place(row) not in there]
-        if new:
+        if new := new_letters(letters, rows):
             table = TableRewriting(held)
             table.append(new)
             self._commit_table(table, job, ends)
@@ -280,11 +278,6 @@ def _folder(name: str) -> str:
     The package deltalake decodes percent signs, and rejects some other characters.
     """
     return folder_of(quote(name, safe=" ").replace("%", "="), name)
-
-
-def _place(letter: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the position of a dead letter's change."""
-    return tuple(letter[name] for name in ("partition_no", "ordinal", "change_no"))
 
 
 def _mark(pipeline: str, spool: str, number: int, what: str) -> str:

@@ -25,7 +25,7 @@ from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import Owners, SchemaError, owners_from_json, owners_to_json
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets.base import Job
-from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS, LETTERS, in_order
+from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS, LETTERS, in_order, new_letters
 from stompkit.spark.targets.files.held import Held, folder_of
 from stompkit.spark.targets.files.rewrite import File, Rewrite
 from stompkit.spark.targets.files.rewriting import TableRewriting
@@ -203,9 +203,12 @@ class ParquetTarget(FileTarget):
             if letters:
                 there = manifest.tables.get(DEAD_LETTERS) or _described(DEAD_LETTERS, LETTERS, ())
                 manifest = _with(manifest, {DEAD_LETTERS: there})
-                made = TableRewriting(self._held_of(DEAD_LETTERS, there))
-                made.append(letters)
-                tables = [*tables, made]
+                held = self._held_of(DEAD_LETTERS, there)
+                rows = Rewrite(held.folder, held.schema).rows(held.files)
+                if new := new_letters(letters, rows):
+                    made = TableRewriting(held)
+                    made.append(new)
+                    tables = [*tables, made]
             for each in tables:
                 name = each.held.name
                 changed[name], removed = self._written(manifest.tables[name], each)

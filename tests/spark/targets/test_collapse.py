@@ -112,7 +112,7 @@ def test_they_do_so_whatever_else_the_changeset_has(*, alone: bool) -> None:
 
 def test_nothing_is_left_of_what_was_before_all_rows_went() -> None:
     steps = collapsed(write(1), change("truncate", {}), write(2))
-    assert steps == [("truncate", []), ("rows", [({"id": 2}, {"id": 2}, False)])]
+    assert steps == [("truncate", [({}, None, True)]), ("rows", [({"id": 2}, {"id": 2}, False)])]
 
 
 def test_rows_without_a_key_stay_in_order() -> None:

@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -378,6 +379,21 @@ def test_dead_letters_are_a_table_too(place: Place) -> None:
     assert [(row["ordinal"], row["table_name"]) for row in letters] == [(1, "t"), (3, "")]
     assert "column 'b'" in letters[0]["problem"]
     assert made.fence() == {0: 3}
+
+
+def test_a_change_that_is_refused_again_is_one_dead_letter(tmp_path: Path) -> None:
+    place = Place("parquet", tmp_path)
+    job = replace(JOB, dead_letters=True)
+    place.pipeline(job).run(rows_of(write(1)))
+    rows = rows_of(change("write", {"id": "x"}, after={"id": "x"}), first=1)
+    place.pipeline(job).run(rows)
+    letters = place.rows(LETTERS)
+    manifest = tmp_path / "manifest.json"
+    told = msgspec.json.decode(manifest.read_bytes())
+    manifest.write_bytes(msgspec.json.encode({**told, "fences": {}}))
+    place.pipeline(job).run(rows)
+    assert len(letters) == 1
+    assert place.rows(LETTERS) == letters
 
 
 def test_other_urls_are_refused() -> None:

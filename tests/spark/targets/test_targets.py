@@ -454,7 +454,7 @@ def test_rows_of_linked_tables_go_in_an_order_that_works(
 
 
 def test_a_column_that_changes_bring_is_added(target: Target, pipeline: MakePipeline) -> None:
-    target.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (9)")
+    target.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t (id) VALUES (9)")
     made = pipeline()
     made.run(rows_of(write(1, a="x", b=None), write(2, a="y")))
     assert target.table() == [(1, "x"), (2, "y"), (9, None)]
@@ -826,6 +826,37 @@ def test_dead_letters_are_written_down_and_the_rest_is_applied(
     assert "column 'b'" in found[0][4]
     assert found[2][4] == "?"
     assert made.fence() == {0: 4}
+
+
+@pytest.mark.parametrize("target", ["sqlite", "postgresql"], indirect=True)
+def test_refused_truncates_have_their_places_and_are_buried_once(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE)
+    if target.kind == "sqlite":
+        target.execute(
+            "CREATE TRIGGER stays BEFORE DELETE ON t BEGIN SELECT RAISE(ABORT, 'stays'); END"
+        )
+    else:
+        target.execute("CREATE TABLE child (id INTEGER REFERENCES t (id))")
+    target.execute("INSERT INTO t (id) VALUES (9)")
+    if target.kind == "postgresql":
+        target.execute("INSERT INTO child VALUES (9)")
+    gone = change("truncate", {})
+    made = pipeline(replace(JOB, dead_letters=True))
+    made.run(rows_of(write(1), gone, gone, write(2)))
+    made.run(rows_of(gone, write(3), first=4))
+    places = [(0, 1, 0, "truncate"), (0, 2, 0, "truncate"), (0, 4, 0, "truncate")]
+    query = (
+        "SELECT partition_no, ordinal, change_no, operation FROM stompkit_pipeline_dead_letters"
+        " ORDER BY ordinal"
+    )
+    assert target.rows(query) == places
+    target.execute("DELETE FROM stompkit_pipeline_fence")
+    pipeline(replace(JOB, dead_letters=True)).run(rows_of(write(1), gone, gone, write(2)))
+    assert target.rows(query) == places
+    with pytest.raises(ApplyError, match="change 0 of message 7 in partition 0"):
+        pipeline().run(rows_of(write(4), gone, first=6))
 
 
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)

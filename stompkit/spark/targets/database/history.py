@@ -59,7 +59,7 @@ class History:
     def do(self, connection: Connection, session: Session, step: Step, plan: Plan) -> None:
         """Apply one step; raises SchemaError if the table has no columns for versions."""
         table = session.find(connection, *step.table)
-        if table is None or not step.states:
+        if table is None or step.kind == "truncate":
             raise RejectedRowError("rows cannot all go at once where versions are kept")
         version = _Version(connection, session, table, step, self._times[step.states[0].place])
         for op in plan.ops:

@@ -16,6 +16,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    bindparam,
     delete,
     insert,
     inspect,
@@ -198,9 +199,19 @@ class PipelineTables:
     def bury(
         self, connection: Connection, pipeline: str, spool: str, problems: Iterable[Problem]
     ) -> int:
-        """Store changes that cannot be applied; return their number."""
+        """Store changes that cannot be applied; return their number.
+
+        The latest problem of a change is kept: a change is applied again if its fence was lost.
+        """
         rows = letters_of(pipeline, spool, problems, datetime.now(UTC).replace(tzinfo=None))
         if rows:
+            column = self.dead_letters.c
+            places = ("pipeline", "spool", "partition_no", "ordinal", "change_no")
+            there = delete(self.dead_letters).where(
+                *(column[name] == bindparam(f"its_{name}") for name in places)
+            )
+            keys = [{f"its_{name}": row[name] for name in places} for row in rows]
+            connection.execute(there, keys)
             connection.execute(insert(self.dead_letters), rows)
         return len(rows)
 

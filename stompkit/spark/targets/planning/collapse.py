@@ -162,7 +162,8 @@ class Collapse:
                 table.states = {}
             self._close(table)
             table.moves = None
-            self._steps.append(Step("truncate", (table.schema, table.name), []))
+            gone = State({}, None, True, place)
+            self._steps.append(Step("truncate", (table.schema, table.name), [gone]))
             return
         names = table.key_names or tuple(told.key)
         # Nothing below sees what is not to be applied.

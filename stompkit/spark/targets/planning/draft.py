@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
-import msgspec
 import pyarrow as pa
 
 from stompkit.spark.states import Place, Problem, Step, TableRules
@@ -128,23 +126,5 @@ class Draft:
 
 def problems_of(step: Step, reason: str, own: Iterable[Problem] = ()) -> list[Problem]:
     """Return a problem for each row of a rejected step; ``own`` are the known problems."""
-    if not step.states:
-        return [_problem_of(step, reason)]
     known = {problem.place: problem for problem in own}
-    return [
-        known.get(state.place) or _problem_of(replace(step, states=[state]), reason)
-        for state in step.states
-    ]
-
-
-def _problem_of(step: Step, reason: str) -> Problem:
-    operations = {"rows": "write", "move": "update", "insert": "write", "update_one": "update"}
-    operation = operations.get(step.kind, step.kind.removesuffix("_one"))
-    name = ".".join(filter(None, step.table))
-    if not step.states:
-        return Problem((0, 0, 0), operation, name, "", reason)
-    state = step.states[0]
-    if state.columns is None:
-        operation = "delete"
-    key = msgspec.json.encode(state.key).decode() if state.key else ""
-    return Problem(state.place, operation, name, key, reason)
+    return [known.get(state.place) or step.problem(state, reason) for state in step.states]

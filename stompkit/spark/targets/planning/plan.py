@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from stompkit.replication.model.values import InvalidValueError, from_json
 from stompkit.replication.sql import (
     Kind,
@@ -126,7 +124,8 @@ class Plan:
     def _miss_table(self, step: Step) -> None:
         columns = self.lacking[step.table]
         for state in step.states:
-            self.keys.setdefault(step.table, tuple(state.key))
+            if state.key:
+                self.keys.setdefault(step.table, tuple(state.key))
             for name, value in {**state.key, **(state.columns or {})}.items():
                 columns.setdefault(name, []).append(value)
 
@@ -278,14 +277,7 @@ class Plan:
                 self._refuse(step, [state], f"column {name!r}: {problem}")
 
     def _refuse(self, step: Step, states: Sequence[State], reason: str) -> None:
-        operations = {"truncate": "truncate", "delete_one": "delete", "insert": "write"}
-        for state in states:
-            operation = operations.get(step.kind, "update")
-            if step.kind == "rows":
-                operation = "delete" if state.columns is None else "write"
-            name = ".".join(filter(None, step.table))
-            key = msgspec.json.encode(state.key).decode() if state.key else ""
-            self.problems.append(Problem(state.place, operation, name, key, reason))
+        self.problems += [step.problem(state, reason) for state in states]
 
 
 def _adapted(column: TargetColumn, values: Values, backend: str) -> Values:

@@ -75,7 +75,7 @@ def without_empty_rows(steps: Iterable[Step]) -> list[Step]:
     for step in steps:
         if step.kind in ("insert", "update_one", "delete_one"):
             step.states = [state for state in step.states if _is_told(step.kind, state)]
-        if step.states or step.kind == "truncate":
+        if step.states:
             made.append(step)
     return made
 

@@ -177,7 +177,7 @@ def test_what_nack_does(target: Target, peer: Peer) -> None:
 
 @case("1.1/nack/transaction-optional", "1.2/nack/transaction-optional", level="SHOULD")
 def test_nack_in_a_transaction(target: Target, peer: Peer) -> None:
-    """NACK in an open transaction; RECEIPT comes, and for COMMIT as well.
+    """NACK in an open transaction; no ERROR comes, and the RECEIPT of COMMIT does.
 
     An acknowledgement SHOULD be part of the transaction that it names: of a NACK the specification
     says no more than that of an ACK. A target without NACK fails nack/opposite-of-ack.

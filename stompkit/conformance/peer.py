@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from select import POLLIN
+from typing import Final
 
 from stompkit.conformance.verdict import Ending, FailedError, Outcome, UnsupportedError
 from stompkit.conformance.wire.octets import Headers, describe, frame_octets, header, raw_value
@@ -12,7 +13,24 @@ from stompkit.conformance.wire.recorder import Recorder
 from stompkit.conformance.wire.stream import Stream
 from stompkit.frames import Frame
 
-__all__ = ["Headers", "Outcome", "Peer", "Recorder", "describe", "frame_octets", "raw_value"]
+__all__ = [
+    "Headers",
+    "Outcome",
+    "Peer",
+    "Recorder",
+    "describe",
+    "frame_octets",
+    "is_within",
+    "raw_value",
+]
+
+#: The commands of which a transaction may consist.
+_WITHIN_TRANSACTIONS: Final = ("SEND", "ACK", "NACK")
+
+
+def is_within(command: str, headers: Mapping[str, str]) -> bool:
+    """Return True if a frame is part of a transaction, and neither begins nor ends it."""
+    return command in _WITHIN_TRANSACTIONS and "transaction" in headers
 
 
 class Peer(Stream):
@@ -25,6 +43,7 @@ class Peer(Stream):
     barrier: str | None = None
 
     _receipts = 0
+    _transactions = 0
     _barriers = 0
 
     # Sending.
@@ -43,13 +62,23 @@ class Peer(Stream):
     def call(
         self, command: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> None:
-        """Send a frame and wait until the target has processed it: by a receipt, if possible."""
+        """Send a frame and wait until the target has processed it: by a receipt, if possible.
+
+        The RECEIPT of a frame within a transaction may have to wait for COMMIT: for such a frame,
+        wait by two frames about a transaction of their own.
+        """
         if self.barrier is not None:
             self.send(command, headers or {}, body)
             if command == "DISCONNECT":
                 self.expect_close()
             else:
                 self._pass(self.barrier)
+            return
+        if is_within(command, headers or {}):
+            self.send(command, headers or {}, body)
+            another = {"transaction": self.new_transaction()}
+            self.call("BEGIN", another)
+            self.call("ABORT", another)
             return
         receipt = self.new_receipt()
         self.send(command, {**(headers or {}), "receipt": receipt}, body)
@@ -72,6 +101,14 @@ class Peer(Stream):
         """Return a receipt id that this connection has not used."""
         self._receipts += 1
         return f"r{self._number}-{self._receipts}"
+
+    def new_transaction(self) -> str:
+        """Return the name of a transaction that this connection has not used.
+
+        It is disputed whether the name of a transaction that has ended can be used again.
+        """
+        self._transactions += 1
+        return f"t{self._number}-{self._transactions}"
 
     # Receiving.
 
@@ -140,7 +177,7 @@ class Peer(Stream):
     def acknowledge(
         self, message: Frame, *, command: str = "ACK", transaction: str | None = None
     ) -> None:
-        """Send ACK or NACK of a MESSAGE, as the version requires, and wait for its RECEIPT.
+        """Send ACK or NACK of a MESSAGE, as the version requires, and wait as :meth:`call` does.
 
         Raises :class:`UnsupportedError` if the MESSAGE has no ack header on 1.2: the case
         message/ack-header tests that.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from stompkit._common.spelling import amount
-from stompkit.conformance.peer import Peer
+from stompkit.conformance.peer import Peer, is_within
 from stompkit.conformance.target import Target
 from stompkit.conformance.verdict import FailedError, Outcome, UnsupportedError
 from stompkit.conformance.wire.octets import header
@@ -97,13 +97,7 @@ def send_all(
         *others, last = contents[first : first + _SENT_TOGETHER]
         for body in others:
             peer.send("SEND", added, body)
-        if "transaction" not in added:
-            peer.call("SEND", added, last)
-            continue
-        # The receipt of a SEND in a transaction may have to wait for COMMIT.
-        peer.send("SEND", added, last)
-        for command in ("BEGIN", "ABORT"):
-            peer.call(command, {"transaction": "a pause"})
+        peer.call("SEND", added, last)
 
 
 def takes(
@@ -264,8 +258,14 @@ def window_headers(number: int) -> dict[str, str]:
 def answer(
     target: Target, peer: Peer, command: str, headers: Mapping[str, str], body: bytes = b""
 ) -> Outcome:
-    """Send a frame that the target may refuse; return the outcome."""
+    """Send a frame that the target may refuse; return the outcome.
+
+    That of a frame within a transaction is the outcome of a BEGIN after it: see :meth:`Peer.call`.
+    """
     if peer.barrier is None:
+        if is_within(command, headers):
+            peer.send(command, headers, body)
+            command, headers, body = "BEGIN", {"transaction": peer.new_transaction()}, b""
         receipt = peer.new_receipt()
         peer.send(command, {**headers, "receipt": receipt}, body)
         return peer.outcome(receipt, target.quiet_s)

@@ -26,6 +26,8 @@ class Session:
         self.is_over = False
         self.subscriptions: dict[bytes, Subscription] = {}
         self.transactions: dict[bytes, list[Callable[[], object]]] = {}
+        #: Frames of each transaction whose RECEIPT has to wait, for one of the switches.
+        self.unanswered: dict[bytes, list[Headers]] = {}
         #: First destination of each id, for one of the switches.
         self.former: Headers = {}
 
@@ -59,7 +61,18 @@ class Session:
                 raise
         else:
             method(self, headers, body)
-        self.answer(headers)
+        if b"transaction" in headers and self.has("confirms what is in a transaction when it ends"):
+            self.answer_in_transaction(command, headers)
+        else:
+            self.answer(headers)
+
+    def answer_in_transaction(self, command: bytes, headers: Headers) -> None:
+        """Send the RECEIPTs of a transaction that ends, before that of the last frame."""
+        kept = self.unanswered.setdefault(headers[b"transaction"], [])
+        kept.append(headers)
+        if command in (b"BEGIN", b"COMMIT", b"ABORT"):
+            for each in self.unanswered.pop(headers[b"transaction"]):
+                self.answer(each)
 
     def answer(self, headers: Headers) -> None:
         """Send the requested RECEIPT."""

@@ -201,7 +201,6 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.?/heartbeat/missing-is-0-0",
         "behaviour/receipt/pipelined",
         "behaviour/transaction/name-again",
-        "behaviour/transaction/order",
     ),
     "ignores the case of subscription ids": ("behaviour/1.?/subscribe/letter-case",),
     "ignores the case of transactions": ("behaviour/transaction/letter-case",),

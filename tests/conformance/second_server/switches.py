@@ -118,6 +118,7 @@ LIBERTIES: Final = frozenset(
         "acknowledges one by one on 1.0",
         "adds headers of its own",
         "delivers one unacknowledged message at a time",
+        "confirms what is in a transaction when it ends",
         "ends frames without line ends",
         "gives messages back in reverse order",
         "has no heart-beats",

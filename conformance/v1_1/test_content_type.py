@@ -3,6 +3,7 @@
 import re
 
 from stompkit.conformance import FailedError, Target, UnsupportedError, case
+from stompkit.conformance.scenarios import provoke
 from stompkit.frames import Frame
 
 TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -12,7 +13,8 @@ MIME_TYPE = re.compile(rf'{TOKEN}/{TOKEN}(\s*;\s*{TOKEN}=({TOKEN}|"[^"]*"))*')
 def typed_frames(target: Target, name: str) -> list[Frame]:
     """What the server sends of its own with a content-type: a MESSAGE and three kinds of ERROR.
 
-    One of them is about a transaction of this name. Raises UnsupportedError where there is none.
+    One of them is about a transaction of this name. Other cases judge whether these ERRORs come.
+    Raises UnsupportedError where there is none.
     """
     peer = target.connect()
     queue = target.queue()
@@ -22,8 +24,7 @@ def typed_frames(target: Target, name: str) -> list[Frame]:
     peers = [peer]
     for command, headers in (("COMMIT", {"transaction": name}), ("SEND", {}), ("SUBSCRIBE", {})):
         peers.append(target.connect())
-        peers[-1].send(command, {**headers, "receipt": "r"})
-        peers[-1].expect_refusal("r")
+        provoke(target, peers[-1], command, headers)
     frames = [frame for each in peers for frame in each.frames if "content-type" in frame.headers]
     if not frames:
         raise UnsupportedError("the target sets no content-type")

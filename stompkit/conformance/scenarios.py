@@ -22,10 +22,12 @@ __all__ = [
     "begin",
     "bodies",
     "expect_long_receipt",
+    "expect_unaccepted",
     "fill",
     "left_after_reset",
     "naming",
     "numbered",
+    "provoke",
     "reaction",
     "receipts",
     "receive",
@@ -274,6 +276,37 @@ def answer(
     except FailedError:
         return Outcome.CLOSE if peer.is_closed_by_target else Outcome.ERROR
     return Outcome.ACCEPTED
+
+
+def provoke(
+    target: Target, peer: Peer, command: str, headers: Mapping[str, str], body: bytes = b""
+) -> Outcome:
+    """Send a frame that the target may accept, refuse or ignore, and read what it sends then.
+
+    Returns the outcome of a correct frame after it: accepted unless the first was refused.
+    """
+    peer.send(command, headers, body)
+    outcome = answer(target, peer, "BEGIN", {"transaction": peer.new_transaction()})
+    peer.collect(target.quiet_s)
+    return outcome
+
+
+def expect_unaccepted(
+    target: Target, peer: Peer, command: str, headers: Mapping[str, str]
+) -> None:
+    """Send a frame that the target may refuse or ignore; fail if its RECEIPT comes.
+
+    Raises :class:`FailedError` if nothing is answered any more, either, and
+    :class:`UnsupportedError` if the target answers no receipts and does not refuse the frame.
+    """
+    receipt = peer.new_receipt()
+    outcome = provoke(target, peer, command, {**headers, "receipt": receipt})
+    if receipt in receipts(peer.frames):
+        raise FailedError(f"{command} was accepted")
+    if outcome is Outcome.NOTHING:
+        raise FailedError(f"after {command} nothing is answered")
+    if outcome is Outcome.ACCEPTED and peer.barrier is not None:
+        raise UnsupportedError("the target answers no receipts: --no-receipts")
 
 
 def reaction(

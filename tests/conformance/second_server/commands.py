@@ -51,6 +51,8 @@ class Session:
     def execute(self, command: bytes, headers: Headers, body: bytes) -> None:
         """Execute a frame, and send the requested RECEIPT."""
         method = self._METHODS.get(command)
+        if self.ignores(command, headers):
+            return
         if method is None:
             raise Refusal("no such command")
         if command == b"SEND" and self.has("confirms each SEND that it refuses"):
@@ -65,6 +67,19 @@ class Session:
             self.answer_in_transaction(command, headers)
         else:
             self.answer(headers)
+
+    def ignores(self, command: bytes, headers: Headers) -> bool:
+        """Return True if one of the switches ignores a frame that the server cannot execute."""
+        if command not in self._METHODS:
+            return self.has("ignores unknown commands")
+        name = headers.get(b"transaction")
+        is_end = command in (b"COMMIT", b"ABORT") and bool(name)
+        if not is_end or name in self.transactions:
+            return False
+        if self.has("takes COMMIT and ABORT of what has not begun"):
+            self.answer(headers)
+            return True
+        return self.has("ignores COMMIT and ABORT of what has not begun")
 
     def answer_in_transaction(self, command: bytes, headers: Headers) -> None:
         """Send the RECEIPTs of a transaction that ends, before that of the last frame."""

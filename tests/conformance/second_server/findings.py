@@ -59,8 +59,6 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/transaction/error-within",
     ),
     "confirms each SEND that it refuses": (
-        "1.?/content-type/mime",
-        "1.?/content-type/text-implies-utf8",
         "1.?/frame/case-sensitive",
         "1.?/send/destination-required",
         "1.?/send/unprocessable-close",

@@ -5,6 +5,11 @@ from __future__ import annotations
 #: Patterns of cases that are NON-STRICT, by the switch: recommendations of the suite. The
 #: specifications require the id of a subscription from clients; a server may generate it.
 PERMITTED = {
+    # What to do about COMMIT of an unknown transaction is left open.
+    "ignores COMMIT and ABORT of what has not begun": (
+        "1.[12]/abort/names-transaction",
+        "1.[12]/commit/names-transaction",
+    ),
     # From 1.1 on a server MAY redeliver.
     "redelivers nothing": (
         "1.[12]/ack-mode/client-unacked-on-failure",
@@ -20,6 +25,11 @@ PERMITTED = {
         "behaviour/transaction/ack-cumulative",
         "behaviour/transaction/move-undone",
         "robustness/closing/half-open",
+    ),
+    "takes COMMIT and ABORT of what has not begun": (
+        "1.[12]/abort/names-transaction",
+        "1.[12]/commit/names-transaction",
+        "1.[12]/receipt-frame/after-success",
     ),
     "takes SUBSCRIBE without id": ("1.[12]/subscribe/id-required",),
 }

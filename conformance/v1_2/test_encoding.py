@@ -70,7 +70,7 @@ def test_carriage_return(target: Target, peer: Peer) -> None:
     queue = target.queue()
     target.subscribe(peer, queue)
     peer.send("SEND", {"destination": queue, "h": "a\rb"}, b"x")
-    got = raw_value(peer.expect("MESSAGE"), "h")
+    got = raw_value(peer.expect("MESSAGE"), "h", peer.version)
     assert got == rb"a\rb", f"the value arrived as {got!r}"
     peer.call("BEGIN", {"transaction": "t"})
 

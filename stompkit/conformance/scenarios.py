@@ -291,9 +291,7 @@ def provoke(
     return outcome
 
 
-def expect_unaccepted(
-    target: Target, peer: Peer, command: str, headers: Mapping[str, str]
-) -> None:
+def expect_unaccepted(target: Target, peer: Peer, command: str, headers: Mapping[str, str]) -> None:
     """Send a frame that the target may refuse or ignore; fail if its RECEIPT comes.
 
     Raises :class:`FailedError` if nothing is answered any more, either, and

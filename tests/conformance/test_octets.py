@@ -10,14 +10,16 @@ from stompkit.frames import Frame
 
 
 def test_value_without_the_carriage_return_that_ends_its_line() -> None:
-    """Other carriage returns stay part of the value, as on 1.1, where lines end in LF."""
+    """On 1.2 each line ends for itself; on 1.1 a carriage return is part of the value."""
 
     def of(head: bytes) -> Frame:
         return Frame("MESSAGE", {}, b"", (), head)
 
     assert raw_value(of(b"MESSAGE\r\na:b\r\nc:d\r"), "a") == b"b"
     assert raw_value(of(b"MESSAGE\r\na:b\r\nc:d"), "c") == b"d"
-    assert raw_value(of(b"MESSAGE\na:b\r\nc:d"), "a") == b"b\r"
+    assert raw_value(of(b"MESSAGE\na:b\r\nc:d"), "a") == b"b"
+    assert raw_value(of(b"MESSAGE\na:b\r\r\nc:d"), "a", "1.2") == b"b\r"
+    assert raw_value(of(b"MESSAGE\na:b\r\nc:d"), "a", "1.1") == b"b\r"
     with pytest.raises(FailedError, match="MESSAGE has no header x"):
         raw_value(of(b"MESSAGE\na:b"), "x")
 

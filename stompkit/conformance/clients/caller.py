@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from stompkit.conformance.peer import Headers, Peer, Recorder, describe, frame_octets
 from stompkit.conformance.verdict import FailedError
+from stompkit.conformance.wire.octets import header_lines
 from stompkit.frames import VERSIONS, Frame, HeartBeatOffer, Version, parse_heart_beat
 
 __all__ = ["IN", "OUT", "Caller", "Message", "shown"]
@@ -220,9 +221,7 @@ class Caller(Peer):
         """
         self.deliver(b"header " + header.encode())
         frame = self.expect("SEND")
-        command, *written = (frame.head or b"").split(b"\n")
-        if command.endswith(b"\r"):  # allowed as a line end in 1.2
-            written = [each.removesuffix(b"\r") for each in written]
+        written = header_lines(frame, self.version)
         if line not in written:
             theirs = [each for each in written if each[:2].lower() == b"x-"]
             what = " and ".join(map(shown, theirs)) or "nothing"

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from stompkit.conformance.verdict import FailedError
 from stompkit.frames import Frame, Version, escape
 
-__all__ = ["Headers", "describe", "frame_octets", "header", "plain", "raw_value"]
+__all__ = [
+    "Headers",
+    "describe",
+    "frame_octets",
+    "header",
+    "header_lines",
+    "plain",
+    "raw_value",
+]
 
 Headers = Mapping[str, str] | Sequence[tuple[str, str]]
 
@@ -39,17 +47,26 @@ def frame_octets(
     return eol.join(lines).encode("utf-8", "surrogateescape") + body + b"\0"
 
 
-def raw_value(frame: Frame, name: str) -> bytes:
+def header_lines(frame: Frame, version: Version) -> list[bytes]:
+    """Return the raw header lines of a received frame, without their line ends.
+
+    In 1.2 each line can end in CR LF or in LF, whatever the others do. In earlier versions a CR is
+    part of the value.
+    """
+    lines = (frame.head or b"").split(b"\n")[1:]
+    return [line.removesuffix(b"\r") for line in lines] if version == "1.2" else lines
+
+
+def raw_value(frame: Frame, name: str, version: Version = "1.2") -> bytes:
     """Return the raw bytes of a received header's value, including escapes.
 
-    If the target ends its lines with CR LF, as 1.2 allows, CR is not part of the value. Raises
-    :class:`FailedError` if the frame has no header of that (unescaped) name.
+    Lines end as in ``version``. Raises :class:`FailedError` if the frame has no header of that
+    (unescaped) name.
     """
-    command, *lines = (frame.head or b"").split(b"\n")
-    for line in lines:
+    for line in header_lines(frame, version):
         key, _, value = line.partition(b":")
         if key == name.encode():
-            return value.removesuffix(b"\r") if command.endswith(b"\r") else value
+            return value
     raise FailedError(f"{frame.command} has no header {name}")
 
 

@@ -166,6 +166,9 @@ class Codec:
         lines = [command, *(self._line(command, name, value) for name, value in headers)]
         is_cr = self.version == b"1.2" and self.has("writes CR LF on 1.2")
         head = (b"\r\n" if is_cr else b"\n").join([*lines, b"", b""])
+        if self.version == b"1.2" and self.has("writes CR LF and LF by turns on 1.2"):
+            ends = [b"\r\n" if n % 2 else b"\n" for n in range(len(lines) + 1)]
+            head = b"".join(map(b"".join, zip([*lines, b""], ends, strict=True)))
         tail = b"\n" if self.has("ends each frame with a line end") else b""
         start = b"\n\n" if self.has("writes line ends before each frame") and self.version else b""
         return start + head + body + b"\0" + tail

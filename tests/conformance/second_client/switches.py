@@ -133,6 +133,7 @@ LIBERTIES: Final = frozenset(
         "uses unusual ids",
         "waits for each receipt",
         "wants heart-beats and sends none",
+        "writes CR LF and LF by turns on 1.2",
         "writes CR LF on 1.2",
         "writes in small pieces",
         "writes line ends before each frame",

@@ -18,6 +18,11 @@ _MOST_HEADERS, _LONGEST_LINE, _LONGEST_BODY = 1_000, 65_536, 16 * 1024 * 1024
 _PIECE: Final = 60_000
 
 
+def by_turns(lines: Sequence[bytes]) -> bytes:
+    """Return lines of which every other one ends in CR LF."""
+    return b"".join(line + (b"\r\n" if n % 2 else b"\n") for n, line in enumerate(lines))
+
+
 class Codec:
     """Reads and writes the frames of one connection."""
 
@@ -150,6 +155,8 @@ class Codec:
             lines.append(b"content-length:%d" % len(body))
         end = b"" if self.has("ends frames without line ends") else b"\n"
         octets = self._eol(command).join([*lines, b"", body]) + b"\0" + end
+        if self.version == b"1.2" and self.has("writes CR LF and LF by turns on 1.2"):
+            octets = by_turns([*lines, b""]) + body + b"\0" + end
         if self.is_beating and len(octets) > _PIECE and self.has("beats inside frames"):
             octets = octets[:_PIECE] + b"\n" + octets[_PIECE:]
         return octets

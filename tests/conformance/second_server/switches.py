@@ -141,6 +141,7 @@ LIBERTIES: Final = frozenset(
         "takes one subscription to a destination",
         "takes the last version offered",
         "uses unusual message ids",
+        "writes CR LF and LF by turns on 1.2",
         "writes CR LF on 1.2",
     }
 )

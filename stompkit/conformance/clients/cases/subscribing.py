@@ -135,7 +135,7 @@ def subscribe_escapes(client: Client) -> None:
     caller = client.session()
     caller.deliver(f"subscribe {ODD}".encode())
     frame = caller.expect("SUBSCRIBE")
-    written = raw_value(frame, "destination")
+    written = raw_value(frame, "destination", caller.version)
     assert written == escape(ODD, caller.version).encode(), f"destination is {shown(written)}"
 
 
@@ -197,7 +197,7 @@ def _check(caller: Caller, command: str, message: Message) -> None:
     for name, value in wanted.items():
         given = frame.headers.get(name)
         assert given == value, f"{command} has {name} {given!r}, not {value!r}"
-        written = raw_value(frame, name)
+        written = raw_value(frame, name, caller.version)
         assert written == escape(value, caller.version).encode(), (
             f"{command} has {name} as {shown(written)}"
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -37,6 +39,9 @@ _OF_THE_DELIVERY: Final = frozenset(
         "transaction",
     }
 )
+#: Separates the id of the changeset or frame from the rest of a dead letter's ``event-id``.
+_MARK: Final = ".dead."
+_DIGEST_OCTETS: Final = 16
 #: Brokers limit the size of a header; ActiveMQ to 10,240 bytes.
 _MOST_CHARACTERS: Final = 1000
 
@@ -124,7 +129,7 @@ class DeadLetters:
 
     def _send(self, frames: Iterable[Packet], stopping: Stopping) -> None:
         assert self._destination is not None
-        sent = self._link.send(self._destination, frames)
+        sent = self._link.send(self._destination, _identified(frames))
         while True:
             try:
                 sent.result(LOOK_S)
@@ -150,7 +155,11 @@ def _alone(
     first = dict(arrivals[0].headers) if arrivals else {}
     one = msgspec.structs.replace(changeset, changes=(change,))
     for packet in packets(one):
-        yield _Made({**first, **packet.headers}, packet.body)
+        # The received frame's id is kept for _identified(), which makes one for each dead letter.
+        headers = {**first, **packet.headers}
+        yield _Made(
+            {**headers, "event-id": first.get("event-id", headers["event-id"])}, packet.body
+        )
 
 
 def _dead_letters(
@@ -177,6 +186,26 @@ def _dead_letters(
         if number is not None:
             more["original-message-id"] = number
         yield Packet({**kept, **more}, arrival.body)
+
+
+def _identified(frames: Iterable[Packet]) -> Iterator[Packet]:
+    """Yield the frames with an ``event-id`` for each, if the received frame had one.
+
+    Spools and bridges drop a message whose id they have seen. A redelivered frame has the same ids
+    again. A dead letter that was sent back and failed again has others.
+    """
+    seen: Counter[tuple[str, bytes]] = Counter()
+    for frame in frames:
+        received = frame.headers.get("event-id", "")
+        if not received:
+            yield frame
+            continue
+        content = hashlib.sha256(frame.body).digest()
+        number = seen[received, content]
+        seen[received, content] += 1
+        digest = hashlib.sha256(f"{received}\n{number}\n".encode() + content).digest()
+        name = f"{received.partition(_MARK)[0]}{_MARK}{digest[:_DIGEST_OCTETS].hex()}"
+        yield Packet({**frame.headers, "event-id": name}, frame.body)
 
 
 def _in_a_line(reason: str) -> str:

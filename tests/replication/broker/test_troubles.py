@@ -75,7 +75,9 @@ def test_what_can_not_be_applied_goes_to_the_dead_letters_alone(
     (letter,) = letters(place, dead, 1)
     (packet,) = packets(made[4])
     assert letter.body == packet.body
-    assert packet.headers.items() <= letter.headers.items()
+    own = packet.headers.items() - {("event-id", packet.headers["event-id"])}
+    assert own <= letter.headers.items()
+    assert letter.headers["event-id"].startswith(f"{packet.headers['event-id']}.dead.")
     assert letter.headers["dead-letter-reason"] == "the table poison is refused: it's a test"
     assert letter.headers["dead-letter-kind"] == "apply"
     assert letter.headers["original-destination"] == queue
@@ -139,6 +141,37 @@ def test_a_row_of_a_snapshot_that_refers_to_nothing_takes_no_other_change_with_i
 
 
 @pytest.mark.stomp_requires("ack")
+def test_each_dead_letter_of_a_changeset_has_an_id_of_its_own(place: Place, tmp_path: Path) -> None:
+    """Spools and bridges take messages with equal ids for repetitions."""
+    queue, dead = place.queue(), place.queue("dead")
+    other, later = place.queue("other"), place.queue("later")
+    engines = [create_engine(f"sqlite:///{tmp_path / name}") for name in ("first", "second")]
+    for engine in engines:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(
+                "CREATE TABLE t (id INT PRIMARY KEY, text CHECK (text <> 'bad'))"
+            )
+    # Two of the refused changes are equal.
+    chunk = [write(number, "bad" if number > 2 else "x") for number in (1, 3, 2, 4, 4)]
+    place.publish(queue, [changeset(1, *chunk)])
+    with place.consuming(queue, SqlSink(engines[0]), dead_letter=dead) as running:
+        until(lambda: running.consumer.status().dead_letters == 3)
+    found = letters(place, dead, 3)
+    names = {letter.headers["event-id"] for letter in found}
+    assert len(names) == 3
+    # Sent back as it is, a dead letter that fails again is a new message.
+    with place.link() as link:
+        kept = {"event-id": found[0].headers["event-id"]}
+        link.send(other, [Packet(kept, found[0].body)]).result(LONG_S)
+    with place.consuming(other, SqlSink(engines[1]), dead_letter=later) as running:
+        until(lambda: running.consumer.status().dead_letters == 1)
+    (again,) = letters(place, later, 1)
+    assert again.headers["event-id"] not in names
+    assert len(again.headers["event-id"]) == len(found[0].headers["event-id"])
+    for engine in engines:
+        engine.dispose()
+
+
 def test_what_went_to_the_dead_letters_goes_there_once(place: Place, sink: SqliteSink) -> None:
     """The store records its number, though it is not applied, and its frame is acknowledged."""
     queue, dead = place.queue(), place.queue("dead")

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final, Protocol
 
-from stompkit.replication.model.events import Changeset, EventError
+from stompkit.replication.model.events import Changeset, EventError, decode
 from stompkit.replication.model.frames import CONTENT_TYPE as CHANGESET_TYPE
-from stompkit.replication.model.frames import Reassembler
 from stompkit.replication.workers._types import ReplicatorStoppedError
 from stompkit.replication.workers.messages import KeysMessage, MessageError, decode_keys
 
@@ -75,8 +74,6 @@ class Pump:
         self._submit_keys = submit_keys
         self._poison = poison
         self._ended = ended
-        self._reassembler = Reassembler()
-        self._parts: dict[str, list[BrokerMessage]] = {}
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stompkit-pump", daemon=True)
         self._thread.start()
@@ -102,27 +99,22 @@ class Pump:
     def _take(self, message: BrokerMessage) -> None:
         try:
             if message.headers.get("content-type") == CHANGESET_TYPE:
-                self._take_part(message)
+                # Keys are looked up in the database, so each part is work of its own. All parts
+                # may not come here: others may be damaged, or be received by another worker.
+                done = self._submit_changeset(decode(message.body))
             else:
-                self._acknowledge_after(self._submit_keys(decode_keys(message.body)), [message])
+                done = self._submit_keys(decode_keys(message.body))
         except (EventError, MessageError) as problem:
             self._poison(message, str(problem))
             message.ack()
+        else:
+            _acknowledge_after(done, message)
 
-    def _take_part(self, message: BrokerMessage) -> None:
-        changeset = self._reassembler.add(message.headers, message.body)
-        if changeset is None:
-            name = message.headers.get("stompkit-changeset", "")
-            self._parts.setdefault(name, []).append(message)
-            return
-        messages = [*self._parts.pop(changeset.id, ()), message]
-        self._acknowledge_after(self._submit_changeset(changeset), messages)
 
-    def _acknowledge_after(self, future: Future[None], messages: list[BrokerMessage]) -> None:
-        def acknowledge(done: Future[None]) -> None:
-            # Interrupted messages are redelivered.
-            if done.exception() is None:
-                for message in messages:
-                    message.ack()
+def _acknowledge_after(future: Future[None], message: BrokerMessage) -> None:
+    def acknowledge(done: Future[None]) -> None:
+        # An interrupted message is redelivered.
+        if done.exception() is None:
+            message.ack()
 
-        future.add_done_callback(acknowledge)
+    future.add_done_callback(acknowledge)

@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from stompkit.client.blocking import Inbox, Link, LinkClosedError
-from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.events import (
+    Changeset,
+    RowChange,
+    Source,
+    decode,
+    make_changeset,
+)
 from stompkit.replication.model.frames import Packet, packets
 from stompkit.replication.model.signals import emit
 from stompkit.replication.sources.offsets import MemoryOffsets
@@ -182,7 +188,7 @@ def test_a_message_is_acknowledged_when_its_keys_are_done_and_not_before(
     replicator.start()
     with linked(stomp_broker) as other:
         done = begin(replicator, other.subscribe(queue))
-        # The second changeset is done only when its last part is.
+        # Each part is done when its own keys are.
         parts = list(packets(changeset(change(1), change("slow")), max_body_bytes=1))
         assert len(parts) == 2
         send(link, queue, keys("quick"), *parts)
@@ -191,9 +197,55 @@ def test_a_message_is_acknowledged_when_its_keys_are_done_and_not_before(
         assert [each.key for each in done.result(PATIENCE_S)] == ["slow"]
     inbox = link.subscribe(queue)
     send(link, queue, keys("marker"))
-    again = [inbox.get(PATIENCE_S) for _ in (*parts, "marker")]
-    expected = [each.body for each in (*parts, keys("marker"))]
+    again = [inbox.get(PATIENCE_S) for _ in range(2)]
+    expected = [each.body for each in (parts[1], keys("marker"))]
     assert [each and each.body for each in again] == expected
+
+
+@pytest.mark.stomp_requires("ack")
+@pytest.mark.parametrize("trouble", ["lost", "damaged", "split again", "two consumers"])
+def test_keys_of_parts_do_not_wait_for_other_parts(
+    replicator: QueueReplicator,
+    record: Record,
+    link: Link,
+    queue: str,
+    stomp_broker: RunningBroker,
+    trouble: str,
+) -> None:
+    large = changeset(*(change(number) for number in range(60)))
+    parts = list(packets(large, max_body_bytes=500))
+    assert len(parts) > 5
+    expected = list(range(60))
+    if trouble == "split again":
+        parts = [*parts[:2], *packets(large, max_body_bytes=800)]
+    elif trouble == "damaged":
+        lost = decode(parts[1].body).changes
+        parts[1] = Packet(parts[1].headers, b"{")
+        expected = [each.key["id"] for each in large.changes if each not in lost]
+    elif trouble != "two consumers":
+        expected = [each.key["id"] for one in parts[2:] for each in decode(one.body).changes]
+        del parts[:2]
+    replicator.event("users_write")(Notes(record))
+    replicator.start()
+    with linked(stomp_broker) as other:
+        done = begin(replicator, other.subscribe(queue, prefetch=3))
+        if trouble == "two consumers":
+            # The other one has received some of the parts, and gives them back.
+            with linked(stomp_broker) as rival:
+                rival.subscribe(queue, prefetch=2)
+                send(link, queue, *parts)
+        else:
+            send(link, queue, *parts)
+        wait_for(lambda: set(record.keys()) >= set(expected))
+        replicator.stop(PATIENCE_S)
+        assert done.result(PATIENCE_S) == []
+    assert sorted(set(record.keys())) == expected
+    assert replicator.stats().corrupt == (trouble == "damaged")
+    inbox = link.subscribe(queue)
+    send(link, queue, keys("marker"))
+    left = inbox.get(PATIENCE_S)
+    assert left is not None
+    assert left.body == keys("marker").body, "all other messages were acknowledged"
 
 
 @pytest.mark.parametrize("has_poison", [False, True])

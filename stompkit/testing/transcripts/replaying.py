@@ -8,6 +8,7 @@ from stompkit.frames import VERSIONS, Frame, Tolerance, Version, encode
 from stompkit.testing.frames.events import Event, Octets, SeenFrame
 from stompkit.testing.frames.matching import Direction
 from stompkit.testing.frames.words import MASK, is_secret, shown_text
+from stompkit.testing.transcripts.ids import id_kind
 from stompkit.testing.transcripts.transcript import Transcript
 
 __all__ = [
@@ -76,7 +77,7 @@ def version_of(connected: Frame) -> Version:
 def differences(wanted: Frame, was: Frame, ignored: Collection[str]) -> list[str]:
     """Return the differences between two frames of the same command, one line for each header.
 
-    Headers in ``ignored`` and masked values are not compared.
+    Headers in ``ignored`` and masked values are not compared, nor repeated ids.
     """
     lines = []
     for name in {**wanted.headers, **was.headers}:
@@ -86,9 +87,28 @@ def differences(wanted: Frame, was: Frame, ignored: Collection[str]) -> list[str
             expected = "none" if old is None else shown_text(old)
             actual = "missing" if new is None else shown_text(new)
             lines.append(f"{name}: wanted {expected}, was {actual}")
+    for name in dict.fromkeys(name for frame in (wanted, was) for name, _ in frame.repeated):
+        if name in ignored or is_secret(name) or id_kind(wanted.command, name) is not None:
+            continue
+        olds, news = _repeated(wanted, name), _repeated(was, name)
+        if name != "content-length" and not _are_same(olds, news):
+            expected, actual = (", ".join(map(shown_text, each)) for each in (olds, news))
+            lines.append(f"{name} repeated: wanted {expected or 'none'}, was {actual or 'missing'}")
     if wanted.body != was.body:
         lines.append(f"body: wanted {shown_text(wanted.body)}, was {shown_text(was.body)}")
     return lines
+
+
+def _repeated(frame: Frame, name: str) -> list[str]:
+    """Return the values of a header after the first one."""
+    return [value for each, value in frame.repeated if each == name]
+
+
+def _are_same(olds: list[str], news: list[str]) -> bool:
+    """Return True if all values are the same, except for masked ones."""
+    return len(olds) == len(news) and all(
+        old in (MASK, new) for old, new in zip(olds, news, strict=True)
+    )
 
 
 def wire_octets(frame: Frame, version: Version | None) -> bytes:

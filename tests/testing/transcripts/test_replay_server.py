@@ -177,6 +177,26 @@ def test_headers_and_bodies_that_differ_are_told_and_answered_all_the_same() -> 
     assert "#1 received SEND  destination:/queue/b" in str(error.value)
 
 
+def test_repeated_headers_are_compared_too() -> None:
+    headers = {"destination": "/queue/a", "foo": "1", "bar": "1", "skip": "1"}
+    send = Frame("SEND", headers, repeated=(("foo", "2"), ("bar", "***"), ("skip", "2")))
+    transcript = Transcript((*written(LOGIN).events, SeenFrame("received", 1, 0.0, send)))
+    with (
+        pytest.raises(ReplayFailedError, match="foo repeated"),
+        ReplayServer(transcript, ignore=["skip"]) as server,
+        client_of(server) as client,
+    ):
+        client.connect()
+        client.write(
+            b"SEND\ndestination:/queue/a\nfoo:1\nbar:1\nbar:2\nskip:1\nmore:1\nmore:2\n\n\0"
+        )
+    assert server.differences == [
+        "#1 SEND: more: wanted none, was '1'",
+        "#1 SEND: foo repeated: wanted '2', was missing",
+        "#1 SEND: more repeated: wanted none, was '2'",
+    ]
+
+
 def test_headers_that_may_differ_are_named() -> None:
     transcript = written(LOGIN + "\n1 <-\nSEND\ndestination:/queue/a\nstamp:1")
     with ReplayServer(transcript, ignore=["stamp"]) as server, client_of(server) as client:

@@ -79,7 +79,7 @@ class BrokerClock:
     def __init__(self, ask: Callable[..., dict[str, Any]]) -> None:
         """Send requests by ``ask``, which works as ``ControlSocket.ask``."""
         self._ask = ask
-        #: True if this process has moved the clock since it last was the real time.
+        #: True if this process may have moved the clock since it last was the real time.
         self.is_moved = False
 
     def now(self) -> float:
@@ -97,8 +97,9 @@ class BrokerClock:
                 f"the broker could not do advance by {seconds} s: its clock only goes forward;"
                 " clock.reset() returns it to the real time"
             )
-        self._ask("advance", seconds=float(seconds))
+        # Before the request: the clock moves even if the answer comes too late.
         self.is_moved = True
+        self._ask("advance", seconds=float(seconds))
 
     def reset(self) -> None:
         """Return to the real time; pending timers keep their remaining time."""

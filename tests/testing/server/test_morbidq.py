@@ -287,6 +287,14 @@ def test_q9_a_body_with_nuls_gets_line_feeds_where_its_length_is_not_the_last_he
     assert bodies == [b"a\0\nb\0\0\n", b"a\0b\0c\0\n"]
 
 
+def test_q9_a_length_of_many_digits_is_waited_for() -> None:
+    for quirks in ((), ("Q9",)):
+        client = morbidq(*quirks).client("1.0")
+        client.write(b"SEND\ncontent-length:%b\ndestination:/topic/a\n\nx\0" % (b"9" * 5_000))
+        assert client.transport.take() == b""
+        assert not client.transport.lost
+
+
 def test_q9_a_length_that_is_too_small_cuts_the_body_and_too_large_eats_the_next_frame() -> None:
     head = b"SEND\ncontent-length:%d\ndestination:/topic/a\n\nhello\0"
     broker = morbidq()

@@ -7,6 +7,7 @@ from typing import Final
 
 from stompkit.frames import COMMANDS, Frame
 from stompkit.testing.server.quirks._rules.rule import Quirks
+from stompkit.testing.server.quirks._wire import whole
 
 __all__ = ["BadFrameError", "MorbidQFraming"]
 
@@ -98,7 +99,7 @@ class MorbidQFraming:
 
     def _length(self, head: bytes) -> int | None:
         match = (_LENGTH if self._expands else _LENGTH_ANYWHERE).search(head)
-        return None if match is None else int(match[1])
+        return None if match is None else whole(match[1].decode())
 
     def _headers(self, head: bytes) -> dict[str, str]:
         headers: dict[str, str] = {}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from stompkit.frames import Frame, Version, escape, unescape
 
-__all__ = ["changed", "decoded", "encoded"]
+__all__ = ["changed", "decoded", "encoded", "whole"]
 
 _UNESCAPED = ("CONNECT", "STOMP", "CONNECTED")
+#: Digits of the largest number of a header: Python converts no more than 4,300 of them.
+_MOST_DIGITS = 18
 
 
 def decoded(octets: bytes, version: Version) -> Frame:
@@ -39,3 +41,9 @@ def changed(frame: Frame, *dropped: str, **headers: str) -> Frame:
     kept = {name: value for name, value in frame.headers.items() if name not in dropped}
     kept.update((name.replace("_", "-"), value) for name, value in headers.items())
     return Frame(frame.command, kept, frame.body, frame.repeated)
+
+
+def whole(digits: str) -> int:
+    """Return a number of ASCII digits; instead of a larger one, ``10**18``."""
+    significant = digits.lstrip("0")
+    return int(significant or "0") if len(significant) <= _MOST_DIGITS else 10**_MOST_DIGITS

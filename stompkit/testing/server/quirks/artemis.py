@@ -17,7 +17,7 @@ from stompkit.server import (
 )
 from stompkit.testing.server.quirks._connection import Quirky
 from stompkit.testing.server.quirks._heart_beats import Agreement
-from stompkit.testing.server.quirks._wire import changed
+from stompkit.testing.server.quirks._wire import changed, whole
 
 __all__ = ["Artemis"]
 
@@ -172,7 +172,7 @@ class Artemis(Quirky):
             return None
         if not (value.isascii() and value.removeprefix("-").isdigit()):
             raise RefusedError(f"window {value[:40]!a} is not a number of octets", "bad-header")
-        return max(-1, int(value))
+        return -1 if value.startswith("-") else whole(value)
 
     def include(self, key: str, subscription: Subscription) -> None:
         """Add a new subscription and its window."""

@@ -105,6 +105,13 @@ def default_window(broker: MemoryBroker) -> object:
     return counts
 
 
+@shows("prefetch-in-bytes", on=[10, 0, 0], off=[1, 1])
+def window_of_many_digits(broker: MemoryBroker) -> object:
+    """Have a number that Python does not convert; it is as good as no window."""
+    headers = {"consumer-window-size": "9" * 5_000, "activemq.prefetchSize": "1"}
+    return windowed(broker, "client-individual", **headers)
+
+
 @shows("prefetch-in-bytes", on=[("ERROR",), "end"], off=[("MESSAGE",)])
 def window_that_is_no_number(broker: MemoryBroker) -> object:
     client = broker.client()

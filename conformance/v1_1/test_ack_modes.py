@@ -43,7 +43,10 @@ def test_cumulative_ack_keeps_to_its_subscription(target: Target, peer: Peer) ->
     peer.call("SEND", {"destination": one}, b"1")
     peer.expect("MESSAGE")
     peer.call("SEND", {"destination": two}, b"2")
-    peer.acknowledge(peer.expect("MESSAGE"))
+    later = peer.gather_messages(1)
+    if not later:
+        raise UnsupportedError("the target delivers only 1 message of a connection unacknowledged")
+    peer.acknowledge(later[0])
     peer.reset()
     bodies = left_after_reset(target, one, 1, "client-individual")
     assert bodies == [b"1"], "the ACK settled a message of another subscription"
@@ -82,16 +85,24 @@ def test_individual_is_not_cumulative(target: Target, peer: Peer) -> None:
 
 @case("1.2/message/ack-header", "1.2/message/ack-value-arbitrary")
 def test_ack_header(target: Target, peer: Peer) -> None:
-    """Receive in both client modes, and again; each MESSAGE has an ack header of its own."""
-    values = []
+    """Receive in both client modes, and again; each MESSAGE has an ack header.
+
+    Those that wait for ACK at the same time have different ones. What is settled needs none, so
+    its value may come again.
+    """
     for mode in ("client", "client-individual"):
         queue = target.queue()
         target.subscribe(peer, queue, ack=mode, id=mode)
         for _ in range(2):
             peer.call("SEND", {"destination": queue}, b"x")
-            message = peer.expect("MESSAGE")
-            assert message.headers.get("ack"), f"{mode}: MESSAGE has no ack header"
-            values.append(message.headers["ack"])
+    received_so_far = 0
+    while received_so_far < 4:
+        waiting = [peer.expect("MESSAGE"), *peer.gather_messages(3 - received_so_far)]
+        received_so_far += len(waiting)
+        values = [message.headers.get("ack") for message in waiting]
+        assert all(values), "MESSAGE has no ack header"
+        assert len(set(values)) == len(values), f"ack values repeat: {values}"
+        for message in waiting:
             peer.acknowledge(message)
     queue, _ = received(target, target.connect(), "client", 1)
     target.peers[-1].reset()
@@ -99,7 +110,6 @@ def test_ack_header(target: Target, peer: Peer) -> None:
     target.subscribe(again, queue, ack="client")
     for message in again.gather_messages(1):
         assert message.headers.get("ack"), "a MESSAGE that is redelivered has no ack header"
-    assert len(set(values)) == len(values), f"ack values repeat: {values}"
 
 
 @case("1.1/nack/opposite-of-ack", "1.2/nack/opposite-of-ack")

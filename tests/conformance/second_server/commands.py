@@ -250,6 +250,7 @@ class Session:
                 for each in [each for each in other.pending if int(each[1:]) < int(id[1:])]:
                     del other.pending[each]
         self.destinations.feed(holder.destination)
+        self.destinations.feed_session(self)
         return messages
 
     # Transactions.

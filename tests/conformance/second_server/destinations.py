@@ -112,6 +112,13 @@ class Destinations:
             if self.has("redelivers nothing") and subscription.session.version != b"1.0":
                 back = []
             self.give_back(subscription, back)
+        self.feed_session(subscription.session)
+
+    def feed_session(self, session: Receiver) -> None:
+        """Deliver to all subscriptions of a session, of which one has become free."""
+        if self.has("delivers one unacknowledged message to a connection"):
+            for each in list(session.subscriptions.values()):
+                self.feed(each.destination)
 
     def give_back(self, subscription: Subscription, back: list[Message]) -> None:
         """Requeue messages of a subscription in order."""
@@ -135,10 +142,25 @@ class Destinations:
         """Return the next subscriber that can get a message, and put it last."""
         for _ in range(len(subscribers)):
             subscribers.rotate(-1)
-            is_one = self.has("delivers one unacknowledged message at a time")
-            if not subscribers[-1].pending or not is_one:
+            if not self._is_full(subscribers[-1]):
                 return subscribers[-1]
         return None
+
+    def _is_full(self, to: Subscription) -> bool:
+        """Return True if a subscription has to acknowledge a message before it gets another."""
+        if self.has("delivers one unacknowledged message at a time"):
+            return bool(to.pending)
+        if self.has("delivers one unacknowledged message to a connection") and to.mode != b"auto":
+            return any(each.pending for each in to.session.subscriptions.values())
+        return False
+
+    def _ack_value(self, to: Subscription, id: bytes) -> bytes:
+        """Return the value by which a message is acknowledged."""
+        if to.session.version != b"1.2" or not self.has("uses ack values again"):
+            return id
+        used = {key for each in to.session.subscriptions.values() for key in each.pending}
+        values = (b"a%d" % number for number in itertools.count(1))
+        return next(value for value in values if value not in used)
 
     def _deliver(self, to: Subscription, message: Message) -> None:
         """Send one message to one subscription."""
@@ -148,11 +170,12 @@ class Destinations:
         if self.has("numbers messages by destination"):
             id = b"m%d" % next(self._numbers.setdefault(message.destination, itertools.count(1)))
         if to.mode != b"auto":
-            to.pending[id] = message
+            ack = self._ack_value(to, id)
+            to.pending[ack] = message
         own = {b"destination": message.destination, b"message-id": id, b"subscription": to.id}
         if to.session.version == b"1.2" and to.mode != b"auto":
             is_other = self.has("names the ack id of MESSAGE id")
-            own[b"id" if is_other else b"ack"] = id
+            own[b"id" if is_other else b"ack"] = ack
         length = len(message.body)
         if self.has("counts characters"):
             length = len(message.body.decode("utf-8", "replace"))

@@ -28,8 +28,8 @@ def test_each_frame_gets_its_receipt(target: Target, peer: Peer) -> None:
 
     for round_ in range(3):
         ask("SUBSCRIBE", {"destination": target.queue(), "id": str(round_)})
-        for number in range(6):
-            name = {"transaction": str(number)}
+        for _ in range(6):
+            name = {"transaction": peer.new_transaction()}
             ask("BEGIN", name)
             ask("SEND", {"destination": queue}, b"x")
             ask("COMMIT", name)
@@ -51,11 +51,11 @@ def test_each_frame_gets_its_receipt(target: Target, peer: Peer) -> None:
 )
 def test_frames_that_build_on_each_other(target: Target, peer: Peer) -> None:
     """SUBSCRIBE, SEND and UNSUBSCRIBE at once, ten times; though a message comes, no ERROR does."""
-    for _ in range(10):
-        queue = target.queue()
-        peer.send("SUBSCRIBE", {"destination": queue, "id": "s1"})
+    for number in range(10):
+        queue, id = target.queue(), f"s{number}"
+        peer.send("SUBSCRIBE", {"destination": queue, "id": id})
         peer.send("SEND", {"destination": queue}, b"x")
-        unsubscribe(peer, queue)
+        unsubscribe(peer, queue, id)
     peer.call("SEND", {"destination": target.queue()}, b"x")
 
 

@@ -139,8 +139,9 @@ def test_any_data_is_a_sign_of_life(target: Target) -> None:
     beating = [(connected_with(target, "500,0")[0], eol) for eol in eols]
     until = time.monotonic() + 4 * seconds
     while time.monotonic() < until:
-        framing.send("BEGIN", {"transaction": "t"})
-        framing.send("ABORT", {"transaction": "t"})
+        name = {"transaction": framing.new_transaction()}
+        framing.send("BEGIN", name)
+        framing.send("ABORT", name)
         for peer, eol in beating:
             peer.send_raw(eol)
         framing.collect(seconds / 2)

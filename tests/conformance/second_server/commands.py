@@ -26,6 +26,8 @@ class Session:
         self.is_over = False
         self.subscriptions: dict[bytes, Subscription] = {}
         self.transactions: dict[bytes, list[Callable[[], object]]] = {}
+        #: Names of subscriptions and transactions, for one of the switches.
+        self.used: set[bytes] = set()
         #: Frames of each transaction whose RECEIPT has to wait, for one of the switches.
         self.unanswered: dict[bytes, list[Headers]] = {}
         #: First destination of each id, for one of the switches.
@@ -151,6 +153,7 @@ class Session:
         if here and self.has("takes one subscription to a destination"):
             raise Refusal("there is a subscription to this destination")
         subscription = Subscription(self, id, destination, mode)
+        self.refuse_again(b"subscription " + id)
         self.subscriptions[id] = subscription
         if self.has("keeps the destination of an id that is used again"):
             former = self.former.setdefault(id, destination)
@@ -279,7 +282,14 @@ class Session:
         is_known = name in self.transactions and not self.has("takes BEGIN twice")
         if is_known or self.is_taken(name):
             raise Refusal("there is such a transaction")
+        self.refuse_again(b"transaction " + name)
         self.transactions[name] = []
+
+    def refuse_again(self, name: bytes) -> None:
+        """Refuse a name that the connection has used before, for one of the switches."""
+        if name in self.used and self.has("refuses names that were used before"):
+            raise Refusal("this name was used before")
+        self.used.add(name)
 
     def transaction_name(self, name: bytes) -> bytes:
         """Return the name by which a transaction is known."""

@@ -197,7 +197,6 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.2/begin/id-scope-connection",
         "1.?/heartbeat/any-data-counts",
         "1.?/heartbeat/missing-is-0-0",
-        "behaviour/receipt/pipelined",
         "behaviour/transaction/name-again",
     ),
     "ignores the case of subscription ids": ("behaviour/1.?/subscribe/letter-case",),

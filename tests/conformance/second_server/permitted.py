@@ -26,6 +26,11 @@ PERMITTED = {
         "behaviour/transaction/move-undone",
         "robustness/closing/half-open",
     ),
+    # Whether names of what has ended can be used again is disputed.
+    "refuses names that were used before": (
+        "behaviour/ack/cumulative-reused-id",
+        "behaviour/transaction/name-again",
+    ),
     "takes COMMIT and ABORT of what has not begun": (
         "1.[12]/abort/names-transaction",
         "1.[12]/commit/names-transaction",

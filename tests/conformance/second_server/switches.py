@@ -131,6 +131,7 @@ LIBERTIES: Final = frozenset(
         "refuses client-id",
         "refuses lines of more than 512 octets",
         "refuses more than 16 headers",
+        "refuses names that were used before",
         "refuses unusual destinations",
         "repeats headers of MESSAGE",
         "uses ack values again",

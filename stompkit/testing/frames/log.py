@@ -87,6 +87,8 @@ class FrameLog:
         self._beats: dict[Direction, int] = {"received": 0, "sent": 0}
         #: Number of the event with data that is not a frame, and its bytes before masking.
         self._rests: dict[tuple[Direction, int], tuple[int, bytearray]] = {}
+        self._before = self._last  # number of the latest connection before the log began
+        self._kept = frozenset(self._open)  # connections from before that were still open
 
     # Called by a proxy.
 
@@ -356,6 +358,13 @@ class FrameLog:
         """Create a match that the log can answer, from a call with these other parameters."""
         wanted = match_of_call(command, match, parameters)
         check_answerable(wanted, self._secrets)
+        number = wanted.connection
+        if number is not None and number <= self._before and number not in self._kept:
+            raise ValueError(
+                f"connection is {number}, which had ended when the log began; the next connection"
+                f" since then has the number {self._before + 1}, and numbers continue in each test."
+                " Take it from a frame, as from find('CONNECT')[0].connection"
+            )
         return wanted
 
     def _wait(self, condition: Callable[[], _T | None], timeout_s: float) -> _T | None:

@@ -45,12 +45,16 @@ def replaced(events: Iterable[Event], replacements: Mapping[str, str]) -> tuple[
 
 
 def normalised(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Replace ids by placeholders, and remove times and reasons."""
+    """Replace ids by placeholders, number connections from 1, and remove times and reasons."""
+    events = list(events)
+    # A log counts all connections of a broker, also those of earlier tests.
+    connections = sorted({event.connection for event in events})
+    numbers = {connection: number for number, connection in enumerate(connections, 1)}
     placeholders = _Placeholders()
     disconnected = set()
     changed: list[Event] = []
     for event in events:
-        event = replace(event, at_s=0.0)
+        event = replace(event, at_s=0.0, connection=numbers[event.connection])
         if isinstance(event, SeenFrame):
             if event.command == "DISCONNECT":
                 disconnected.add(event.connection)

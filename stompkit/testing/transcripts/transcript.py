@@ -64,10 +64,11 @@ class Transcript:
     def normalised(self, replacements: Mapping[str, str] | None = None) -> Self:
         """Return a copy without values that differ between runs, and with ``replacements``.
 
-        Times and the reasons of closes are left out. Values that a broker or a client library
-        chooses are numbered in the order of appearance: ``message-id-1``, ``ack-1``, ``session-1``,
-        ``receipt-1``, ``subscription-1``, ``transaction-1``. ``server`` and ``time`` replace the
-        values of the headers ``server``, ``timestamp`` and ``expires``.
+        Times and the reasons of closes are left out. Connections are numbered from 1. Values that a
+        broker or a client library chooses are numbered in the order of appearance:
+        ``message-id-1``, ``ack-1``, ``session-1``, ``receipt-1``, ``subscription-1``,
+        ``transaction-1``. ``server`` and ``time`` replace the values of the headers ``server``,
+        ``timestamp`` and ``expires``.
         """
         changed = self.replaced(replacements or {})
         return replace(changed, events=normalised(changed.events), timed=False)

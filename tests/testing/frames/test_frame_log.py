@@ -123,6 +123,24 @@ def test_a_log_that_starts_over_ignores_the_connections_before(log: FrameLog) ->
     assert log.connections == 0
 
 
+@pytest.mark.parametrize("wait", [FrameLog.wait_for, FrameLog.find, FrameLog.expect_none])
+@pytest.mark.parametrize("clear", [FrameLog.clear, FrameLog.start_over])
+def test_a_connection_that_had_ended_before_cannot_be_looked_for(
+    wait: Callable[..., object], clear: Callable[[FrameLog], None], log: FrameLog
+) -> None:
+    log.opened(2)
+    log.closed(1)
+    clear(log)
+    log.opened(3)
+    log.record("received", 3, Frame("NACK", {"id": "1"}))
+    with pytest.raises(ValueError, match=r"connection is 1, .* since then has the number 3"):
+        wait(log, "NACK", connection=1)
+    assert log.wait_for("NACK", connection=3)
+    log.expect_none("NACK", connection=4)
+    if clear is FrameLog.clear:
+        log.expect_none("NACK", connection=2)  # still open
+
+
 # Limits.
 
 

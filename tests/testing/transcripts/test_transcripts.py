@@ -432,6 +432,21 @@ def test_names_that_differ_each_time_are_replaced_for_the_golden_file(golden: Pa
     assert "/queue/a" in golden.read_text()
 
 
+def test_the_connections_before_do_not_matter_to_a_golden_file(golden: Path) -> None:
+    """A log counts the connections of earlier tests, which are not always the same."""
+
+    def two_from(first: int) -> Transcript:
+        frames = ((first, "CONNECT"), (first + 3, "STOMP"), (first, "DISCONNECT"))
+        return Transcript(tuple(seen(Frame(command), number) for number, command in frames))
+
+    two_from(5).save(golden)
+    assert_golden(two_from(1), golden)
+    assert_golden(two_from(7), golden, update=True)
+    assert_golden(two_from(2), golden)
+    assert "connection 2 received" in golden.read_text()
+    assert "connection 3 " not in golden.read_text()
+
+
 def test_the_order_between_connections_does_not_matter_to_a_golden_file(golden: Path) -> None:
     one, other = seen(Frame("BEGIN", {"transaction": "a"}), 1), seen(Frame("DISCONNECT"), 2)
     assert_golden(Transcript((one, other)), golden, update=True)

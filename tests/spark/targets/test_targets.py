@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
@@ -1002,6 +1003,71 @@ def test_a_key_that_changes_begins_a_version_with_what_the_row_was(
         (1, None, 7, 2, True, True),
         (5, "x", 2, 1, True, True),
     ]
+
+
+@settings(
+    deadline=None,
+    max_examples=20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    batches=st.lists(
+        st.tuples(
+            st.sampled_from(["s", "another"]),
+            st.integers(0, 1),
+            st.sampled_from(["_ordinal", "sequence"]),
+            st.lists(st.sampled_from([1, 2]), min_size=1, max_size=3),
+        ),
+        max_size=4,
+    )
+)
+@pytest.mark.parametrize("target", ["sqlite", "postgresql"], indirect=True)
+def test_versions_are_numbered_upwards_wherever_changes_come_from(
+    target: Target,
+    pipeline: MakePipeline,
+    batches: list[tuple[str, int, str, list[int]]],
+) -> None:
+    target.execute("DROP TABLE IF EXISTS t", HISTORY)
+    ends: dict[tuple[str, int], int] = {}
+    told: dict[int, list[str]] = {1: [], 2: []}
+    name = uuid4().hex
+    for spool, partition, sequence_by, numbers in batches:
+        first = ends.get((spool, partition), 0)
+        ends[spool, partition] = first + len(numbers)
+        rows = []
+        for at, number in enumerate(numbers):
+            value = f"v{sum(map(len, told.values()))}"
+            told[number].append(value)
+            # The last message is the first one by its sequence.
+            ordinal = first + (len(numbers) - 1 - at if sequence_by == "sequence" else at)
+            sequence = 100 * len(ends) + sum(map(len, told.values()))
+            change = write(number, a=value)
+            rows.append(row_of(change, ordinal, partition=partition, sequence=sequence))
+        job = replace(HISTORIC, pipeline=name, spool=spool, sequence_by=sequence_by)
+        pipeline(job).run(sorted(rows, key=lambda row: row["_ordinal"]))
+    for number, values in told.items():
+        own = [row for row in kept(target) if row[0] == number]
+        assert [row[1] for row in own] == values
+        assert [row[4:] for row in own[:-1]] == [(False, False)] * (len(own) - 1)
+        assert [row[4:] for row in own[-1:]] == [(True, True)] * bool(own)
+
+
+def test_rows_get_keys_and_versions_again_from_another_spool(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(HISTORY)
+    pipeline(HISTORIC).run(rows_of(write(1, a="x"), write(2, a="y"), first=5))
+    made = pipeline(replace(HISTORIC, spool="another"))
+    made.run(_moved((1, 2, {}), (2, 1, {}), ordinal=0))
+    made.run(rows_of(delete(1), write(1, a="z"), first=1))
+    assert [row[:4] for row in kept(target)] == [
+        (1, "x", None, 5),
+        (1, "y", None, 6),
+        (1, "z", None, 7),
+        (2, "y", None, 6),
+        (2, "x", None, 7),
+    ]
+    assert [row[:2] for row in kept(target) if row[5]] == [(1, "z"), (2, "x")]
 
 
 def _moved(*moves: tuple[int, int, dict[str, Any]], ordinal: int = 6) -> list[dict[str, Any]]:

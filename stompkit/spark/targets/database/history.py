@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import MutableMapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from stompkit.replication.sql import (
     TargetTable,
     apply_batch,
 )
+from stompkit.spark.fence import Point
 from stompkit.spark.states import Place, Step
 from stompkit.spark.targets.base import NewColumn
 from stompkit.spark.targets.planning.plan import Op, Plan
@@ -35,12 +37,19 @@ HISTORY_COLUMNS: Final = {
 }
 _NO_CAUSE: Final[Any] = None
 
+#: A table, and the columns of a key with their values.
+Row = tuple[tuple[str | None, str], frozenset[tuple[str, object]]]
+#: Numbers of versions; ``None`` for one that has another key now.
+Begun = MutableMapping[Row, int | None]
+
 
 class History:
     """Ends the current version of a row, and creates the next one.
 
-    A version begins with the ordinal of the message, and with the time of its changeset. Several
-    changes of a row in one message create one version.
+    A version begins with a number, and with the time of its changeset. Several changes of a row in
+    one message create one version. Its number is the ordinal of the message, or the next number if
+    the row has a version of that one or a later one: from another spool or partition, or by another
+    order of changes.
     """
 
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
@@ -55,13 +64,21 @@ class History:
             if "committed" in batch.schema.names:
                 times = batch.column("committed").to_pylist()
             self._times.update(zip(places, times, strict=True))
+        self._message: Point | None = None
+        #: Numbers of the versions that this message has begun.
+        self._begun: Begun = {}
 
     def do(self, connection: Connection, session: Session, step: Step, plan: Plan) -> None:
         """Apply one step; raises SchemaError if the table has no columns for versions."""
         table = session.find(connection, *step.table)
         if table is None or step.kind == "truncate":
             raise RejectedRowError("rows cannot all go at once where versions are kept")
-        version = _Version(connection, session, table, step, self._times[step.states[0].place])
+        place = step.states[0].place
+        if place[:2] != self._message:
+            self._message, self._begun = place[:2], {}
+        # The numbers of a step that is rejected are forgotten with its versions.
+        begun = ChainMap[Row, int | None]({}, self._begun)
+        version = _Version(connection, session, table, place, self._times[place], begun)
         for op in plan.ops:
             rows = op.rows()
             match op.kind:
@@ -75,6 +92,7 @@ class History:
                     version.move(op, rows)
                 case _:
                     raise RejectedRowError("a row without a key has no versions")
+        self._begun.update(begun.maps[0])
 
 
 class _Version:
@@ -85,8 +103,9 @@ class _Version:
         connection: Connection,
         session: Session,
         table: TargetTable,
-        step: Step,
+        place: Place,
         time: datetime | None,
+        begun: Begun,
     ) -> None:
         missing = [name for name in HISTORY_COLUMNS if name not in table.columns]
         if missing:
@@ -99,7 +118,8 @@ class _Version:
         self._session = session
         self._table = table
         self._mark = "?" if session.database.engine.dialect.paramstyle == "qmark" else "%s"
-        self._ordinal = step.states[0].place[1]
+        self._ordinal = place[1]
+        self._begun = begun
         self._from, self._begin, self._end, self._current = (
             table.columns[name] for name in HISTORY_COLUMNS
         )
@@ -112,33 +132,43 @@ class _Version:
     def write(self, op: Op, values: tuple[object, ...]) -> None:
         """Create a version with changed columns."""
         key, others = values[: len(op.key)], values[len(op.key) :]
-        self._copy(op.key, key)
-        self._lay_over(op, key, others)
+        self._lay_over(op, key, others, self._copy(op.key, key))
 
     def move(self, op: Op, rows: Sequence[tuple[object, ...]]) -> None:
         """Change the keys of rows, all at once."""
         size = len(op.key)
         left = [row[:size] for row in rows]
-        aside: set[tuple[object, ...]] = set()
+        #: Temporary numbers of versions, which no others have.
+        aside: dict[tuple[object, ...], int] = {}
         for row in rows:
             old, new, others = left.pop(0), row[size : 2 * size], row[2 * size :]
             if new in left and new not in aside:
                 # A row whose key changes later keeps its state until then.
-                self._copy(op.key, new)
-                if self._rename(op.key, new, (), (), self._ordinal, self._aside):
-                    aside.add(new)
-            if old not in aside:
-                self._copy(op.key, old)
+                number = self._copy(op.key, new)
+                if self._rename(op.key, new, (), (), number, -1 - number):
+                    aside[new] = -1 - number
+                    self._begun[self._row(op.key, new)] = None
+            begun = aside[old] if old in aside else self._copy(op.key, old)
             self._close(op.key, new, f" AND {self._from.quoted} >= 0")
-            begun = self._aside if old in aside else self._ordinal
+            number = self._next(op.key, new)
             names = (*op.key, *op.others)
-            if not self._rename(op.key, old, names, (*new, *others), begun, self._ordinal):
-                self._lay_over(op, new, others)
+            if not self._rename(op.key, old, names, (*new, *others), begun, number):
+                self._lay_over(op, new, others, number)
+            if old not in aside:
+                self._begun[self._row(op.key, old)] = None
+            self._begun[self._row(op.key, new)] = number
 
-    @property
-    def _aside(self) -> int:
-        """Return a temporary start of versions, which is the ordinal of no message."""
-        return -1 - self._ordinal
+    def _row(self, key: tuple[str, ...], values: tuple[object, ...]) -> Row:
+        """Return the identity of a row, whatever the order of its columns."""
+        return self._table.identity, frozenset(zip(key, values, strict=True))
+
+    def _next(self, key: tuple[str, ...], values: tuple[object, ...]) -> int:
+        """Return the number of the next version of a row."""
+        statement = (
+            f"SELECT MAX({self._from.quoted}) FROM {self._table.quoted} WHERE {self._is(key)}"
+        )
+        last = self._connection.exec_driver_sql(statement, values).scalar()
+        return self._ordinal if last is None else max(self._ordinal, int(last) + 1)
 
     def _rename(
         self,
@@ -166,28 +196,38 @@ class _Version:
             (self._at, *values),
         )
 
-    def _copy(self, key: tuple[str, ...], values: tuple[object, ...]) -> None:
-        """Create a version as a copy of the former one, unless this message has created one."""
-        before = f" AND {self._from.quoted} < {self._ordinal}"
-        if not self._close(key, values, before):
-            return
+    def _copy(self, key: tuple[str, ...], values: tuple[object, ...]) -> int:
+        """Create a version as a copy of the former one, unless this message has created one.
+
+        Returns its number, also if there is no former version.
+        """
+        row = self._row(key, values)
+        begun = self._begun.get(row)
+        if begun is not None:
+            return begun
+        number = self._begun[row] = self._next(key, values)
+        if not self._close(key, values, ""):
+            return number
         rest = [
             column.quoted
             for name, column in self._table.columns.items()
             if name not in HISTORY_COLUMNS and not column.is_generated
         ]
         names = ", ".join((*rest, *(self._table.columns[name].quoted for name in HISTORY_COLUMNS)))
-        told = ", ".join((*rest, str(self._ordinal), self._end.quoted, "NULL", "TRUE"))
+        told = ", ".join((*rest, str(number), self._end.quoted, "NULL", "TRUE"))
         self._run(
             f"INSERT INTO {self._table.quoted} ({names}) SELECT {told} FROM {self._table.quoted}"
-            f" WHERE {self._is(key)}{before} ORDER BY {self._from.quoted} DESC LIMIT 1",
+            f" WHERE {self._is(key)} ORDER BY {self._from.quoted} DESC LIMIT 1",
             values,
         )
+        return number
 
-    def _lay_over(self, op: Op, key: tuple[object, ...], others: tuple[object, ...]) -> None:
+    def _lay_over(
+        self, op: Op, key: tuple[object, ...], others: tuple[object, ...], number: int
+    ) -> None:
         """Write columns to the version that this message has created, or create it."""
         columns = [self._table.columns[name] for name in op.others]
-        row = (*key, self._ordinal, *others, self._at, None, self._current.adapt(True))
+        row = (*key, number, *others, self._at, None, self._current.adapt(True))
         named: tuple[TargetColumn, ...] = (*columns, self._begin, self._end, self._current)
         at = (*(self._table.columns[name] for name in op.key), self._from)
         batch = Batch("merge", self._table, at, named, _NO_CAUSE, [row])

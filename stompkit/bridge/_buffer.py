@@ -11,15 +11,16 @@ from twisted.internet.defer import Deferred
 from stompkit.bridge._headers import DeliveryKey
 from stompkit.client import Message
 from stompkit.spool import Record, SpoolReader, SpoolWriter
-from stompkit.spool.readers import progress, register
+from stompkit.spool.readers import listed, progress, register
 from stompkit.spool.retention import retain
 
 __all__ = ["Buffer", "InThread", "record_of"]
 
 _READER: Final = "bridge"
 _SEGMENT_BYTES: Final = 8 << 20
-#: Number of confirmed messages after which disk space is reclaimed.
-_RETAIN_EVERY: Final = 10_000
+#: Confirmed messages, and octets of their bodies, after which disk space is reclaimed.
+_RETAIN_MESSAGES: Final = 10_000
+_RETAIN_OCTETS: Final = 2 * _SEGMENT_BYTES
 
 _T = TypeVar("_T")
 
@@ -56,6 +57,9 @@ class Buffer:
 
     def __init__(self, folder: Path, remembered: int) -> None:
         """Open or create the buffer; the last ``remembered`` messages detect duplicates."""
+        # First of all, because opening needs room on a disk that the buffer may have filled.
+        if folder.is_dir() and _READER in listed(folder):
+            _reclaim(folder)
         self._writer = SpoolWriter(
             folder, partitions=1, segment_bytes=_SEGMENT_BYTES, remembered=remembered
         )
@@ -63,6 +67,7 @@ class Buffer:
         self._folder = folder
         (self.position,) = register(folder, _READER, (0,)).positions
         self._retained = self.position
+        self._octets = 0
 
     @property
     def head(self) -> int:
@@ -75,20 +80,31 @@ class Buffer:
 
     def read(self, start: int, end: int) -> list[Record]:
         """Return the messages with ordinals from *start* to *end*, exclusive."""
-        return [each for some in self._reader.blocks(0, start, end) for each in some.records()]
+        blocks = self._reader.blocks(0, start, end)
+        found = [each for some in blocks for each in some.records()]
+        self._octets += sum(len(each.body) for each in found)
+        return found
 
     def confirm(self, position: int) -> None:
         """Record that the destination has confirmed all messages before *position*."""
         progress(self._folder, _READER, (position,))
         self.position = position
-        if position - self._retained >= _RETAIN_EVERY:
+        is_much = self._octets >= _RETAIN_OCTETS or position - self._retained >= _RETAIN_MESSAGES
+        if is_much:
             self._retained = position
-            # The destination has confirmed these messages, so no reader needs them.
-            retain(self._writer, max_age_s=0.0, whole_changesets=False)
+            self._octets = 0
+            _reclaim(self._writer)
 
     def close(self) -> None:
         """Close it."""
         self._writer.close()
+
+
+def _reclaim(where: SpoolWriter | Path) -> None:
+    """Remove segments whose messages the destination has all confirmed."""
+    # By size, because the clock may have been wrong when messages came. Retention keeps what the
+    # reader has not confirmed.
+    retain(where, max_bytes=0, whole_changesets=False)
 
 
 def record_of(

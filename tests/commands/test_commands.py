@@ -251,6 +251,7 @@ def test_passwd_makes_users_who_can_log_in(start: Start, tmp_path: Path) -> None
             assert client.first.startswith(answer)
     run("passwd", users, "joe", said="changed")
     run("passwd", users, "ann b", "--remove")
+    assert users.read_text().endswith(":ops,staff\n")
     for login, answer in (("joe:secret", b"ERRO"), ("ann b:other", b"ERRO"), ("joe:changed", b"C")):
         with Client(where, login) as client:
             assert client.first.startswith(answer)
@@ -262,6 +263,13 @@ def test_passwd_leaves_the_rest_of_the_file_alone(tmp_path: Path) -> None:
     users.chmod(0o640)
     run("passwd", users, "joe", said="secret")
     assert users.read_text().startswith("# ours\n\nann:scrypt$x:ops\njoe:scrypt$")
+    run("passwd", users, "ann", said="other")
+    assert users.read_text().endswith(":ops\n")
+    run("passwd", users, "ann", "--group", "dev", said="other")
+    assert users.read_text().endswith(":dev\n")
+    run("passwd", users, "ann", "--no-group", said="other")
+    assert users.read_text().count(":") == 2
+    users.write_text("# ours\n\nann:scrypt$x:ops\njoe:scrypt$\n")
     run("passwd", users, "joe", "--remove")
     assert users.read_text() == "# ours\n\nann:scrypt$x:ops\n"
     assert users.stat().st_mode & 0o777 == 0o640

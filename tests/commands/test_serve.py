@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,10 @@ import pytest
 
 import stompkit
 from stompkit._commands.broker.serve import parser
+from stompkit.server.operations import hash_passcode
 from stompkit.server.tap import Options
 from stompkit.testing import RunningBroker
+from tests.ports import free_ports
 from tests.server.processes import DEADLINE_S, LOOPBACK, Client
 
 COMMAND = [sys.executable, "-m", "stompkit", "serve"]
@@ -86,6 +89,19 @@ def test_it_says_that_messages_are_in_memory(tmp_path: Path) -> None:
         assert process.wait(DEADLINE_S) == 0
 
 
+def test_it_says_why_a_client_is_refused(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text(f"joe:{hash_passcode('other')}\n")
+    options = ("--endpoint", LOOPBACK, "--auth", f"stompkit:{users}")
+    with serving(tmp_path, *options) as (said, process):
+        host, _, port = said["STOMP"].rpartition(":")
+        with Client({"host": host, "port": int(port)}, "joe:secret") as client:
+            assert client.first.startswith(b"ERROR\n")
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+    assert "not-authenticated" in complaint(tmp_path)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_several_signals_stop_it_as_one_does(tmp_path: Path, number: signal.Signals) -> None:
     config = tmp_path / "broker.toml"
@@ -113,15 +129,24 @@ def test_who_waits_for_the_data_says_so(tmp_path: Path) -> None:
     options = ("--endpoint", LOOPBACK, "--data", str(tmp_path / "data"))
     for each in (first_directory, second_directory):
         each.mkdir()
-    with serving(first_directory, *options) as (_, first):
+    with serving(first_directory, *options) as (_, first), free_ports() as [port]:
         stderr = (second_directory / "stderr").open("w+")
+        admin = f"tcp:{port}:interface=127.0.0.1"
         second = subprocess.Popen(
-            [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*COMMAND, *options, "--admin", admin],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert second.stderr is not None and second.stdout is not None
         with stderr, second.stderr, second.stdout:
             assert f"is held by process {first.pid} on" in second.stderr.readline()
             assert "not ready: it stands by" in second.stderr.readline()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                metrics = answer.read().decode()
+            # Alerts tell a broker that stands by from one that fails.
+            assert "stompkit_active 0.0\n" in metrics
+            assert "stompkit_ready 0.0\n" in metrics
             first.terminate()
             assert second.stdout.readline().startswith("STOMP:")
             second.terminate()

@@ -19,7 +19,7 @@ __all__ = ["main", "parser"]
 _EPILOG: Final = """\
 On a terminal, the command asks for the passcode twice. Otherwise the passcode is the first line of
 standard input. The file stores hashes of passcodes (scrypt). A running broker uses the changed file
-from the next login on.
+from the next login on. A user whose passcode changes keeps the groups, unless others are given.
 
   stompkit passwd /etc/stompkit.users alice --group ops
   echo "$SECRET" | stompkit passwd /etc/stompkit.users robot
@@ -45,8 +45,9 @@ def main(arguments: list[str]) -> int:
                 raise _RefusedError(f"{options.file} has no user {options.user}")
         else:
             passcode = _prompted(options.user)
-            groups = ",".join(options.group)
-            lines.append(f"{options.user}:{hash_passcode(passcode)}:{groups}".removesuffix(":"))
+            groups = [] if options.no_group else options.group or _groups(before, options.user)
+            known = ":".join([options.user, hash_passcode(passcode), ",".join(groups)])
+            lines.append(known.removesuffix(":"))
         _write(options.file, lines)
     except _RefusedError as error:
         print(f"stompkit passwd: {error}", file=sys.stderr)
@@ -72,8 +73,13 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("user", metavar="USER", help="the login name")
     parser.add_argument(
-        "--group", action="append", default=[], metavar="NAME", help="group of the user; repeatable"
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="group of the user; repeatable. Without it, a user keeps the groups",
     )
+    parser.add_argument("--no-group", action="store_true", help="remove the user from all groups")
     parser.add_argument("--remove", action="store_true", help="remove the user")
     return parser
 
@@ -103,6 +109,15 @@ def _lines(path: Path) -> list[str]:
 
 def _without(lines: Iterable[str], user: str) -> list[str]:
     return [line for line in lines if line.strip().partition(":")[0] != user]
+
+
+def _groups(lines: Iterable[str], user: str) -> list[str]:
+    """Return the groups that a user has."""
+    for line in lines:
+        name, *rest = line.strip().split(":", 2)
+        if name == user:
+            return rest[1:]
+    return []
 
 
 def _prompted(user: str) -> str:

@@ -8,13 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
-from twisted.logger import (
-    FilteringLogObserver,
-    ILogObserver,
-    LogLevel,
-    LogLevelFilterPredicate,
-    globalLogBeginner,
-)
+from twisted.logger import globalLogBeginner
 from twisted.python.usage import UsageError
 
 from stompkit._commands.shared.signals import end_by_signals
@@ -142,17 +136,12 @@ def _serve(options: Options) -> int:
 def _begin_log(options: Options) -> None:
     """Log to standard error, or to the file of [log].
 
-    Without a file, the format JSON, or frames, only warnings and errors are logged.
+    Without a file, the format JSON, or frames, that is warnings, errors and refused clients.
     """
-    log = options["log"]
-    observer = log.observer(sys.stderr)
-    wanted = options["settings"].log
+    log, wanted = options["log"], options["settings"].log
     # A program that reads JSON wants all events; a person at a terminal wants the greeting.
-    if wanted.file is None and wanted.format != "json" and not wanted.frames:
-        predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)
-        # It names the broker for whose end this one waits.
-        predicate.setLogLevelForNamespace("stompkit.standing-by", LogLevel.info)
-        observer = cast("ILogObserver", FilteringLogObserver(observer, [predicate]))
+    is_brief = wanted.file is None and wanted.format != "json" and not wanted.frames
+    observer = log.terminal_observer(sys.stderr) if is_brief else log.observer(sys.stderr)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
 
 

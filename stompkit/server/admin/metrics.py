@@ -115,9 +115,12 @@ class _BrokerCollector(Collector):
             yield _gauge("store_bytes", "Bytes of the store on disk.", now.store.octets)
 
     def _lease(self) -> Iterator[Metric]:
-        found = self._context.activation.lease
+        activation = self._context.activation
+        found = activation.lease
+        is_active = activation.is_active if found is None else found.own_epoch > 0
+        text = "Whether this broker works on its store, and no other broker does."
+        yield _gauge("active", text, is_active)
         if found is not None:
-            yield _gauge("active", "Whether this broker has the lease.", found.own_epoch > 0)
             yield _gauge("lease_epoch", "Number of times that the lease was acquired.", found.epoch)
             yield _gauge(
                 "lease_age_seconds", "Seconds since the lease was read or renewed.", found.age_s

@@ -13,9 +13,13 @@ from typing import Any, Final, Literal, TextIO, cast
 
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import (
+    FilteringLogObserver,
+    ILogFilterPredicate,
     ILogObserver,
     LogEvent,
     LogLevel,
+    LogLevelFilterPredicate,
+    PredicateResult,
     formatEvent,
     textFileLogObserver,
 )
@@ -159,6 +163,24 @@ class LogSwitch:
             raise SystemExit(f"stompkit: cannot log to {self._path}: {reason_of(error)}") from None
         _at_sigusr1(file.reopen)
         return LogObserver(cast("TextIO", file), self)
+
+    def terminal_observer(self, stream: TextIO) -> ILogObserver:
+        """Return an observer of what a person at a terminal has to know.
+
+        These are warnings, errors, the broker for whose end this one waits, and refused clients.
+        """
+        predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)
+        for name in ("standing-by", "client-refused"):
+            predicate.setLogLevelForNamespace(f"stompkit.{name}", LogLevel.info)
+        predicates = [cast("ILogFilterPredicate", each) for each in (_without_end, predicate)]
+        return cast("ILogObserver", FilteringLogObserver(self.observer(stream), predicates))
+
+
+def _without_end(event: LogEvent) -> Any:
+    """Hide that clients are told of the end of the broker, which the person has asked for."""
+    data: Data | None = event.get(DATA)
+    is_end = data is not None and data.fields.get("code") == "shutting-down"
+    return PredicateResult.no if is_end else PredicateResult.maybe
 
 
 def _twistd_stream(runner: MutableMapping[str, Any]) -> TextIO:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "howto" / "monitoring.rst"
 SCENARIOS = Path(__file__).with_name("alert_scenarios.yaml")
 #: Of brokers with a lease, and of Prometheus itself.
-OTHERS = {"stompkit_active", "stompkit_lease_epoch", "stompkit_lease_age_seconds"}
+OTHERS = {"stompkit_lease_epoch", "stompkit_lease_age_seconds"}
 
 
 def printed(what: str) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Final, Self
 
 from stompkit.testing import Place, format_address
 
 __all__ = ["Address"]
+
+#: Minimum duration of a case in seconds, and its duration as a number of timeouts.
+_CASE_S: Final = 60.0
+_CASE_ANSWERS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,8 @@ class Address:
     timeout_s: float = 3.0
     #: Time in seconds without data after which nothing more is expected.
     quiet_s: float = 0.5
-    #: Maximum duration of one case in seconds.
-    case_timeout_s: float = 60.0
+    #: Maximum duration of one case in seconds; by default a minute, and longer for long timeouts.
+    case_timeout_s: float | None = None
     #: Seed and number of the sessions of the fuzzer.
     seed: int = 0
     fuzz_sessions: int = 300
@@ -61,6 +65,13 @@ class Address:
     def nodes(self) -> int:
         """Number of nodes."""
         return 1 + len(self.others)
+
+    @property
+    def case_s(self) -> float:
+        """Maximum duration of one case in seconds."""
+        if self.case_timeout_s is not None:
+            return self.case_timeout_s
+        return max(_CASE_S, _CASE_ANSWERS * self.timeout_s)
 
     @property
     def recovery_s(self) -> float:

@@ -223,7 +223,7 @@ def _said(output: IO[bytes]) -> str:
 @contextlib.contextmanager
 def _session(address: Address) -> Iterator[Peer | None]:
     """Yield a session with a node, or ``None`` if it does not answer CONNECT."""
-    lasts_s = COMMAND_S + address.case_timeout_s
+    lasts_s = COMMAND_S + address.case_s
     recorder = Recorder(address.secret)
     try:
         peer = dial(address, 1, recorder, time.monotonic() + lasts_s)

@@ -63,7 +63,7 @@ class Target:
         self._left_behind = 0
         self._capabilities = capabilities
         self._control = control
-        self._deadline = time.monotonic() + address.case_timeout_s
+        self._deadline = time.monotonic() + address.case_s
         # Destinations unused by any other case, run or client.
         self._names = (f"stompkit-{secrets.token_hex(5)}-{n}" for n in itertools.count(1))
 

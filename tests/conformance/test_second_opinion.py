@@ -107,6 +107,14 @@ def test_what_is_permitted_is_no_deviation(switch: str, network: Network) -> Non
     assert not failed, failed
 
 
+def test_slow_server_gets_the_time_that_its_timeout_says(network: Network) -> None:
+    """Without that time a case has no verdict: to be slow is no fault."""
+    case = runnables()["1.2/ack-mode/auto-no-ack-needed"]
+    slow = "confirms SEND a quarter of a second later"
+    assert run_case(case, network, second_server(slow)).verdict is Verdict.UNSUPPORTED
+    assert run_case(case, network, second_server(slow), timeout_s=10.0).verdict is Verdict.OK
+
+
 @pytest.mark.parametrize("switch", sorted(PROFILES))
 def test_profile_tells_what_is_permitted(switch: str, network: Network) -> None:
     """The profile differs for a server that uses a liberty."""

@@ -150,7 +150,7 @@ class Pool:
         self._on_case = on_case
         self._on_result = on_result
         address = task.address
-        self._limit_s = address.case_timeout_s + 2 * address.recovery_s + slack_s
+        self._limit_s = address.case_s + 2 * address.recovery_s + slack_s
         #: Errors of the suite itself.
         self.errors: list[str] = []
         #: Reason why not all cases were run.

@@ -82,7 +82,7 @@ def _ask(address: Address, accept_version: str) -> Frame:
     """Return CONNECTED from a new connection; raises FailedError with the actual answer."""
     recorder = Recorder(address.secret)
     try:
-        peer = dial(address, 1, recorder, time.monotonic() + address.case_timeout_s)
+        peer = dial(address, 1, recorder, time.monotonic() + address.case_s)
     except FailedError as error:
         raise _DeafError(str(error)) from None
     try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
-from stompkit.conformance.verdict import Ending, FailedError
+from stompkit.conformance.verdict import Ending, FailedError, UnsupportedError
 from stompkit.conformance.wire.recorder import Recorder
 from stompkit.frames import (
     VERSIONS,
@@ -144,7 +144,10 @@ class Stream:
             if self._unreadable:
                 raise FailedError(self._unreadable)
             left = until - time.monotonic()
-            if self._is_over or left <= 0:
+            if self._is_over:
+                return None
+            if left <= 0:
+                self._check_deadline()
                 return None
             if self._poll(select.POLLIN, left):
                 self._read()
@@ -202,7 +205,19 @@ class Stream:
         word = "reset" if ending is Ending.DROPPED else "closed"
         self._recorder.say(self._number, f"the target {word} the connection")
 
+    def _check_deadline(self) -> None:
+        """Raise :class:`UnsupportedError` at the end of the time for the case.
+
+        A target that is only slow has done nothing wrong until then. One that does not answer at
+        all fails at the first wait in vain.
+        """
+        if time.monotonic() >= self._deadline:
+            raise UnsupportedError(
+                "the case takes more time than it has: a longer --timeout gives more"
+            )
+
     def _hang(self, reason: str) -> NoReturn:
+        self._check_deadline()
         self.ending = Ending.HUNG
         self._recorder.say(self._number, "waited in vain")
         raise FailedError(reason)

@@ -16,16 +16,22 @@ class Session:
     """Executes the frames that follow CONNECT."""
 
     def __init__(
-        self, destinations: Destinations, codec: Codec, write: Callable[[bytes], None]
+        self,
+        destinations: Destinations,
+        codec: Codec,
+        write: Callable[[bytes], None],
+        later: Callable[[float, Callable[[], object]], None],
     ) -> None:
-        """Create a session that writes frames by that function."""
+        """Create a session that writes frames by one function, and schedules calls by the other."""
         self.destinations = destinations
         self.codec = codec
-        self.write = write
+        self.write, self.later = write, later
         self.switch, self.has = codec.switch, codec.has
         self.is_over = False
         self.subscriptions: dict[bytes, Subscription] = {}
         self.transactions: dict[bytes, list[Callable[[], object]]] = {}
+        #: Frames whose RECEIPT is late, for one of the switches.
+        self.late: list[Headers] = []
         #: Names of subscriptions and transactions, for one of the switches.
         self.used: set[bytes] = set()
         #: Frames of each transaction whose RECEIPT has to wait, for one of the switches.
@@ -65,10 +71,20 @@ class Session:
                 raise
         else:
             method(self, headers, body)
-        if b"transaction" in headers and self.has("confirms what is in a transaction when it ends"):
+        if command == b"SEND" and self.has("confirms SEND a quarter of a second later"):
+            self.late.append(headers)
+            self.later(0.25, self.answer_late)
+        elif b"transaction" in headers and self.has(
+            "confirms what is in a transaction when it ends"
+        ):
             self.answer_in_transaction(command, headers)
         else:
             self.answer(headers)
+
+    def answer_late(self) -> None:
+        """Send the next RECEIPT that is late."""
+        if self.late:
+            self.answer(self.late.pop(0))
 
     def ignores(self, command: bytes, headers: Headers) -> bool:
         """Return True if one of the switches ignores a frame that the server cannot execute."""
@@ -333,7 +349,9 @@ class Session:
     # The end.
 
     def disconnect(self, headers: Headers, body: bytes) -> None:
-        """Do nothing: the session ends afterwards."""
+        """Do nothing but what is late: the session ends afterwards."""
+        while self.late:
+            self.answer_late()
         if self.has("drops unacknowledged messages on DISCONNECT"):
             for subscription in self.subscriptions.values():
                 subscription.pending.clear()

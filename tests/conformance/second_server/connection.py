@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         self.server = server
         self.has = server.switch.has
         self.codec = Codec(server.switch)
-        self.session = Session(server.destinations, self.codec, self.write)
+        self.session = Session(server.destinations, self.codec, self.write, self.later)
         self.is_lost = False
         self.timers: list[Handle] = []
         self.last_heard = 0.0
@@ -109,6 +109,10 @@ class Connection(asyncio.Protocol):
     def write(self, octets: bytes) -> None:
         """Send bytes."""
         self.transport.write(octets)
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Schedule a call, unless the connection ends before."""
+        self.timers.append(self.server.clock.call_later(seconds, call))
 
     def execute(self, command: bytes, headers: Headers, body: bytes) -> None:
         """Execute a frame."""

@@ -119,6 +119,7 @@ LIBERTIES: Final = frozenset(
         "adds headers of its own",
         "delivers one unacknowledged message at a time",
         "delivers one unacknowledged message to a connection",
+        "confirms SEND a quarter of a second later",
         "confirms what is in a transaction when it ends",
         "ends frames without line ends",
         "gives messages back in reverse order",

@@ -54,6 +54,21 @@ class Partition:
             yield from found
             start = found[-1].end
 
+    def after_damage(self, start: int, end: int) -> int:
+        """Return the first ordinal behind the block of ``start``, or behind its whole segment.
+
+        The segment is passed over if its index cannot be read.
+        """
+        self._list()
+        place = max(bisect_right(self._listed, start, key=attrgetter("first")) - 1, 0)
+        bound = end
+        if place + 1 < len(self._listed):
+            bound = min(end, self._listed[place + 1].first)
+        try:
+            return max(self._index(self._listed[place]).between(start, bound)[0].end, start + 1)
+        except (BrokenSpoolError, FileNotFoundError, IndexError):
+            return max(bound, start + 1)
+
     def blocks(self, start: int, end: int) -> Iterator[tuple[Block, int]]:
         """Yield blocks from ``start`` on, the last one whole, and sizes; raises DataLostError."""
         while start < end:

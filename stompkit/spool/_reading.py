@@ -105,6 +105,13 @@ class SpoolReader:
                 return
             yield block.slice(start, end)
 
+    def after_damage(self, partition: int, start: int, end: int) -> int:
+        """Return the ordinal to read on from if :meth:`blocks` fails at ``start``, up to ``end``.
+
+        It is behind the damaged block, or behind its segment if the index is damaged as well.
+        """
+        return self._partitions[partition].after_damage(start, end)
+
     def readers(self) -> dict[str, Reader]:
         """Return the registered readers, as :func:`stompkit.spool.readers.listed` does."""
         return self._storage.readers()

@@ -266,7 +266,31 @@ def test_damage_is_found(run: Run, spool: Path) -> None:
     path.write_bytes(octets)
     status, output, _ = run("verify", spool)
     assert status == 1
-    assert f"partition 0: {path} is damaged at octet 0" in output
+    assert f"partition 0: ordinals 3 to 5: {path} is damaged at octet 0" in output
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 1 << 20])
+def test_all_damage_is_found(run: Run, tmp_path: Path, segment_bytes: int) -> None:
+    """Blocks are in separate segments, and in one."""
+    folder = tmp_path / "spool"
+    with SpoolWriter(folder, segment_bytes=segment_bytes) as writer:
+        for first in range(0, 15, 3):
+            marked = (
+                record(number, f"body of {number}.".encode()) for number in range(first, first + 3)
+            )
+            writer.append(list(marked))
+    for path in (folder / "p0").glob("*.log"):
+        octets = path.read_bytes()
+        for number in (4, 10, 13):
+            octets = octets.replace(f"body of {number}.".encode(), f"BODY of {number}.".encode())
+        path.write_bytes(octets)
+    status, output, _ = run("verify", folder)
+    assert status == 1
+    assert re.findall(r"partition 0: ordinals (\d+) to (\d+): .* is damaged", output) == [
+        ("3", "5"),
+        ("9", "11"),
+        ("12", "14"),
+    ]
 
 
 # Receiving.

@@ -86,20 +86,23 @@ def _as_json(partition: int, ordinal: int, record: Record) -> str:
 
 
 def verify(reader: SpoolReader) -> int:
-    """Read everything to verify each checksum; returns 1 if there is damage."""
+    """Read everything to verify each checksum; prints all damage, and returns 1 if there is any."""
     faults = 0
     total = 0
     for partition in range(reader.partitions):
-        floor, head = reader.floor()[partition], reader.head()[partition]
-        try:
-            for block in reader.blocks(partition, floor, head):
-                if total // _REPORT_EVERY < (total + block.count) // _REPORT_EVERY:
-                    _progress(total)
-                total += block.count
-        except BrokenSpoolError as error:
-            _progress(None)
-            print(f"partition {partition}: {error}")
-            faults += 1
+        start, head = reader.floor()[partition], reader.head()[partition]
+        while start < head:
+            try:
+                for block in reader.blocks(partition, start, head):
+                    if total // _REPORT_EVERY < (total + block.count) // _REPORT_EVERY:
+                        _progress(total)
+                    total += block.count
+                    start = block.end
+            except BrokenSpoolError as error:
+                lost, start = start, reader.after_damage(partition, start, head)
+                _progress(None)
+                print(f"partition {partition}: ordinals {lost} to {start - 1}: {error}")
+                faults += 1
     _progress(None)
     if not faults:
         print(f"{reader.place}: {amount(total, 'message')}: OK")

@@ -34,6 +34,7 @@ from stompkit.spool.readers import listed, progress, register
 from stompkit.spool.serving.server import spool_server
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.launching.polling import wait_until
+from tests.namespaces import unshared
 from tests.replication.brokers import broker_url, connect
 
 LONG_S = 60.0
@@ -329,6 +330,39 @@ def publish(broker: RunningBroker, destination: str, numbers: range) -> None:
 
 def count(folder: Path) -> int:
     return sum(SpoolReader(folder).head()) if (folder / "spool.json").exists() else 0
+
+
+#: Copies a spool to a small file system, fills that, and runs a command.
+FILLED = """
+mount -t tmpfs -o size=1m full "$1" && cp -r "$2" "$1/spool" && {
+  cat /dev/zero > "$1/rest" 2>/dev/null; shift 2; exec "$@"
+}
+"""
+
+
+@pytest.mark.parametrize("retains", [True, False])
+def test_it_starts_on_a_full_disk(
+    tmp_path: Path,
+    stomp_broker: RunningBroker,
+    retains: bool,  # noqa: FBT001
+) -> None:
+    spool, disk = tmp_path / "spool", tmp_path / "disk"
+    disk.mkdir()
+    with SpoolWriter(spool, segment_bytes=1) as writer:
+        for number in range(8):
+            writer.append([record(number, bytes(100_000))])
+    command = unshared("-rm", FILLED, str(disk), str(spool))
+    command += [sys.executable, "-c", PROGRAM, "run", str(disk / "spool"), *modes(stomp_broker)]
+    command += ["--from", broker_url(stomp_broker, stomp_broker.queue("full"))]
+    command += ["--retain-bytes", "300000"] if retains else []
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        said: list[bytes] = []
+        while not said or (b"connected" if retains else b"cannot be written") not in said[-1]:
+            said.append(process.stderr.readline())
+            assert said[-1], b"".join(said).decode()
+        assert b"the spool cannot be written" in b"".join(said)
+        assert ended(process)[0] == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import select
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,16 +19,22 @@ from stompkit._commands.spool.maintenance import Maintenance
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics, served
 from stompkit._commands.spool.options import SpoolUsageError, brokers
 from stompkit._commands.spool.serve import check_serving, served_at
+from stompkit._common.files import describe
 from stompkit._common.metrics import Address
+from stompkit._common.retry import Backoff
 from stompkit._common.spelling import amount
 from stompkit.client.blocking import BrokerUrl
-from stompkit.spool import SpoolInUseError, SpoolWriter
+from stompkit.spool import SpoolError, SpoolInUseError, SpoolWriter
 from stompkit.spool.receiver import Receiver, ReceiverStatus
+from stompkit.spool.retention import retain
 
 __all__ = ["run"]
 
+_log: Final = logging.getLogger(__name__)
 #: Interval of status checks in seconds.
 _LOOK_S: Final = 1.0
+#: First and longest delay before a spool without room is opened again, in seconds.
+_ROOM_S: Final = (0.1, 5.0)
 #: Maximum duration of the shutdown in seconds: pending writes and acknowledgements finish.
 _END_S: Final = 30.0
 
@@ -40,7 +47,18 @@ def run(options: argparse.Namespace) -> int:
     sources = brokers(options.sources)
     _refuse_durable_queues(options.durable, sources)
     check_serving(options, options.serve)
-    with signalled() as end, _opened(options) as writer:
+    with signalled() as end:
+        writer = _opened_when_there_is_room(options, end)
+        return 0 if writer is None else _run(options, sources, writer, end)
+
+
+def _run(
+    options: argparse.Namespace,
+    sources: Mapping[BrokerUrl, Sequence[str]],
+    writer: SpoolWriter,
+    end: int,
+) -> int:
+    with writer:
         appends = Appends(writer)
         receivers = [
             Receiver(
@@ -82,6 +100,42 @@ def _refuse_durable_queues(durable: str, sources: Mapping[BrokerUrl, Sequence[st
     destinations = (each for listed in sources.values() for each in listed)
     if durable and any(each.startswith("/queue/") for each in destinations):
         raise SpoolUsageError("--durable is for topics: a queue keeps what nobody has read anyway")
+
+
+def _opened_when_there_is_room(options: argparse.Namespace, end: int) -> SpoolWriter | None:
+    """Open the spool; on a full disk, remove what retention allows, and wait for room.
+
+    Returns None if the descriptor ``end`` becomes readable before.
+    """
+    backoff = Backoff(*_ROOM_S)
+    is_told = False
+    while True:
+        try:
+            return _opened(options)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            if not is_told:
+                is_told = True
+                _log.warning(
+                    "the spool cannot be written, which is tried again: %s", describe(error)
+                )
+        _make_room(options)
+        if select.select([end], [], [], backoff.fail())[0]:
+            return None
+
+
+def _make_room(options: argparse.Namespace) -> None:
+    if options.retain_age is None and options.retain_bytes is None:
+        return
+    # A spool that could not be created has nothing to remove.
+    with suppress(OSError, SpoolError):
+        retain(
+            options.directory,
+            max_age_s=options.retain_age,
+            max_bytes=options.retain_bytes,
+            readers_expire_s=options.readers_expire,
+        )
 
 
 def _opened(options: argparse.Namespace) -> SpoolWriter:

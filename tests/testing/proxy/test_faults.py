@@ -610,7 +610,7 @@ def test_a_proxy_can_refuse_from_its_start(bench: Bench) -> None:
         ({"body": "body 5"}, [1, 2, 3, 4, 6, 7, 8]),
         ({"body": re.compile(b"[78]$")}, [1, 2, 3, 4, 5, 6]),
         ({"receipt": None}, []),
-        ({"direction": "received"}, [1, 2, 3, 4, 5, 6, 7, 8]),
+        ({"direction": "sent"}, []),
         ({"connection": 2}, [1, 2, 3, 4, 5, 6, 7, 8]),
     ],
 )

@@ -104,8 +104,7 @@ class Flow:
             and rule.match.connection in (None, self._number)
         ]
         for item in self._queue:
-            if not item.passage.delays.keys() <= set(rules):
-                item.passage.delays = {r: s for r, s in item.passage.delays.items() if r in rules}
+            if item.passage.keep_effects_of(rules):
                 item.due = _due(item)
         if not self._is_discarding:
             self.filter.change(rules)

@@ -162,8 +162,7 @@ class FaultMethods:
         check_number(0, None, pause_s=pause_s)
 
         def act(passage: Passage, rule: Rule, random: Random) -> None:
-            passage.slice_bytes = octets
-            passage.pause_s = pause_s
+            passage.slices[rule] = octets, pause_s
 
         details = f"{_bytes(octets)} at a time"
         return self._put(rule_of_frames("split", act, command, where, details, octets=True))

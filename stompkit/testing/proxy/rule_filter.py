@@ -64,16 +64,13 @@ class RuleFilter:
         self._rules = [rule for rule in rules if rule.concerns(self._direction, self._connection)]
         self._randoms = {rule: r for rule, r in self._randoms.items() if rule in self._rules}
         held, self._held = self._held, []
+        for passage in (*held, *self._overtaken):
+            passage.keep_effects_of(self._rules)
+        # Those without ``behind`` wait for nothing any more.
+        self._release_due()
         for passage in held:
             self.kept_bytes -= len(passage.octets)
-            passage.holders.intersection_update(self._rules)
             self._dispatch(passage)
-        overtaken, self._overtaken = self._overtaken, []
-        for passage in overtaken:
-            if passage.behind_rule in self._rules:
-                self._overtaken.append(passage)
-            else:
-                self._release(passage)
         # Last: the pending data came after all that.
         self._choose_mode()
 
@@ -102,9 +99,7 @@ class RuleFilter:
         if self._is_over:
             return
         self._flush()
-        overtaken, self._overtaken = self._overtaken, []
-        for passage in overtaken:
-            self._release(passage)
+        self._release_overtaken()
         end = Passage(b"", ending=ending)
         for rule in self._rules:
             if rule.about == "octets" and rule.act is not None:
@@ -219,6 +214,9 @@ class RuleFilter:
             self._overtaken.append(passage)
             self.kept_bytes += len(passage.octets)
         else:
+            if passage.ending is not None and passage.ended_by is None:
+                # The sender has closed: frames that were held may still wait to be overtaken.
+                self._release_overtaken()
             self._send(passage)
             if passage.is_frame and passage.octets:
                 self._count_overtaking()
@@ -226,9 +224,17 @@ class RuleFilter:
     def _count_overtaking(self) -> None:
         for passage in self._overtaken:
             passage.behind -= 1
+        self._release_due()
+
+    def _release_due(self) -> None:
         due = [passage for passage in self._overtaken if not passage.behind]
         self._overtaken = [passage for passage in self._overtaken if passage.behind]
         for passage in due:
+            self._release(passage)
+
+    def _release_overtaken(self) -> None:
+        overtaken, self._overtaken = self._overtaken, []
+        for passage in overtaken:
             self._release(passage)
 
     def _release(self, passage: Passage) -> None:

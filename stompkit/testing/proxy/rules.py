@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Literal, NamedTuple, Protocol
@@ -61,10 +61,8 @@ class Passage:
     """True if the piece was a frame."""
     delays: dict[Rule, float] = field(default_factory=dict)
     """Delay in seconds by each rule; all later traffic is delayed, too."""
-    slice_bytes: int = 0
-    """Maximum number of bytes written at once; 0: all."""
-    pause_s: float = 0.0
-    """Pause in seconds between two slices."""
+    slices: dict[Rule, tuple[int, float]] = field(default_factory=dict)
+    """Maximum number of bytes written at once, and the pause after them, by each rule."""
     behind: int = 0
     """Number of frames that overtake it."""
     behind_rule: Rule | None = None
@@ -79,6 +77,29 @@ class Passage:
     """The rule that set ``ending``."""
     is_over: bool = False
     """True if no further rule applies."""
+
+    @property
+    def slice_bytes(self) -> int:
+        """Maximum number of bytes written at once, by the latest rule; 0: all."""
+        return next(reversed(self.slices.values()), (0, 0.0))[0]
+
+    @property
+    def pause_s(self) -> float:
+        """Pause in seconds between two slices."""
+        return next(reversed(self.slices.values()), (0, 0.0))[1]
+
+    def keep_effects_of(self, rules: Collection[Rule]) -> bool:
+        """Undo what other rules do to data that waits; return True if anything changed.
+
+        Changed bytes, injections and endings stay: they have happened.
+        """
+        gone = {*self.delays, *self.slices, *self.holders, self.behind_rule} - {*rules, None}
+        self.delays = {rule: each for rule, each in self.delays.items() if rule not in gone}
+        self.slices = {rule: each for rule, each in self.slices.items() if rule not in gone}
+        self.holders -= gone
+        if self.behind_rule in gone:
+            self.behind, self.behind_rule = 0, None
+        return bool(gone)
 
     def end(self, ending: Ending, octets: bytes, by: Rule) -> None:
         """End the connection after these bytes."""

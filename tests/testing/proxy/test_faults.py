@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -288,6 +289,35 @@ def test_when_everything_is_held_nothing_passes_not_even_the_end(
     wire.broker.settimeout(LONG_S)
     fault.remove()
     assert rest(wire.broker) == CONNECT[:10] + b"\n" + CONNECT
+
+
+#: Faults that make data wait, much longer than a test.
+WAITING: dict[str, Callable[[Proxy], Fault]] = {
+    "hold": lambda proxy: proxy.hold("MESSAGE"),
+    "reorder": lambda proxy: proxy.reorder("MESSAGE", by=9, nth=2),
+    "delay": lambda proxy: proxy.delay(10 * LONG_S, "MESSAGE"),
+    "split": lambda proxy: proxy.split("MESSAGE", pause_s=10 * LONG_S),
+}
+
+
+@pytest.mark.parametrize("names", [*permutations(WAITING, 1), *permutations(WAITING, 2)], ids=str)
+@pytest.mark.parametrize("heals", [True, False], ids=["heal", "one by one"])
+def test_no_fault_that_is_gone_keeps_data_or_loses_it(
+    proxy: Proxy, wire: Wire, names: tuple[str, ...], *, heals: bool
+) -> None:
+    faults = [WAITING[name](proxy) for name in names]
+    wire.broker.sendall(messages(1, 2, 3))
+    for fault in faults:
+        fault.wait(timeout_s=LONG_S)
+    wire.broker.shutdown(socket.SHUT_WR)
+    wire.client.sendall(b"x")
+    assert take(wire.broker, 1) == b"x"  # so the proxy has received the end
+    if heals:
+        proxy.heal()
+    else:
+        for fault in faults:
+            fault.remove()
+    assert sorted(numbers(rest(wire.client))) == [1, 2, 3]
 
 
 def test_a_sender_waits_when_very_much_is_held(proxy: Proxy, wire: Wire) -> None:

@@ -207,11 +207,13 @@ def _report(options: argparse.Namespace) -> int:
 #: Extras with the libraries that a job or some targets need.
 _EXTRAS: Final = {
     "pyspark": "spark",
+    "py4j": "spark",
     "numpy": "spark",
     "pyarrow": "spark",
     "sqlalchemy": "sql",
     "psycopg": "postgresql",
     "pymysql": "mysql",
+    "deltalake": "delta",
 }
 
 

@@ -93,9 +93,10 @@ class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rena
         try:
             return Tables(
                 self.tables or everything,
-                [*self.exclude, _OWN_TABLES],
+                self.exclude,
                 columns_exclude=self.exclude_columns,
                 masks=self.masks,
+                always_exclude=[_OWN_TABLES],
             )
         except ValueError as error:
             raise JobError(str(error)) from None

@@ -31,10 +31,12 @@ class Tables:
         *,
         columns_exclude: Iterable[str] = (),
         masks: Mapping[str, str] | None = None,
+        always_exclude: Iterable[str] = (),
     ) -> None:
-        """Select ``include`` (all tables, if it is empty) except ``exclude``.
+        """Select ``include`` (all tables, if it is empty) except the excluded ones.
 
-        Both hold patterns of ``schema.table``; one without a dot is for a table of any schema.
+        :meth:`unmatched` does not warn of ``always_exclude``, which no user has chosen. All three
+        hold patterns of ``schema.table``; one without a dot is for a table of any schema.
         ``columns_exclude`` and the names in ``masks`` are patterns of ``schema.table.column`` or of
         ``table.column``. Masks are
 
@@ -55,7 +57,8 @@ class Tables:
             "--exclude": _listed("exclude", exclude),
         }
         self._include = _patterns(self._names["--tables"])
-        self._exclude = _patterns(self._names["--exclude"])
+        always = _listed("always_exclude", always_exclude)
+        self._exclude = _patterns([*self._names["--exclude"], *always])
         rules = [(pattern, "drop") for pattern in _listed("columns_exclude", columns_exclude)]
         self._rules = [
             (_column_pattern(pattern), pattern, mask_named(pattern, mask))

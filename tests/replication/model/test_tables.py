@@ -63,6 +63,12 @@ def test_each_pattern_without_a_table_is_reported(include: list[str], expected: 
     assert tables.unmatched({("shop", "users"): (), ("shop", "orders"): ()}) == expected
 
 
+def test_what_no_user_has_excluded_is_not_warned_of() -> None:
+    tables = Tables(["users"], always_exclude=["stompkit_*"])
+    assert tables.unmatched({("shop", "users"): ()}) == []
+    assert not Tables(always_exclude=["stompkit_*"]).wants("shop", "stompkit_offsets")
+
+
 def test_each_pattern_that_hides_nothing_is_reported() -> None:
     there = {("shop", "users"): ["id", "email"], ("shop", "orders"): ["id"]}
     used = Tables(

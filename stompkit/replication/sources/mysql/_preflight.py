@@ -26,7 +26,7 @@ _OLDEST_MARIADB: Final = (10, 5)
 _OLDEST_MYSQL: Final = (8, 0, 14)
 #: Required values of variables, if the server has them, and the consequence otherwise.
 _NEEDED: Final = (
-    ("log_bin", "ON", "changes are not logged at all; it is set at start-up"),
+    ("log_bin", "ON", "changes are not logged at all"),
     ("binlog_format", "ROW", "changes are logged as statements: rows are not in there"),
     (
         "binlog_row_metadata",
@@ -122,7 +122,10 @@ def _settings(server: Server) -> list[str]:
     for name, needed, otherwise in _NEEDED if CAN_READ else (*_NEEDED, _NEEDED_WITHOUT_ZSTD):
         found = server.variables.get(name)
         if found is not None and found.upper() != needed:
-            problems.append(f"{name} is {found}, and {otherwise}: SET GLOBAL {name} = {needed}")
+            cure = f"SET GLOBAL {name} = {needed}"
+            if name == "log_bin":
+                cure = "put log_bin below [mysqld] in its configuration, and restart it"
+            problems.append(f"{name} is {found}, and {otherwise}: {cure}")
     image = server.variables.get("binlog_row_image", "FULL").upper()
     if server.variables.get("binlog_row_value_options") and image != "FULL":
         problems.append(

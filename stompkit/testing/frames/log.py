@@ -87,6 +87,7 @@ class FrameLog:
         self._beats: dict[Direction, int] = {"received": 0, "sent": 0}
         #: Number of the event with data that is not a frame, and its bytes before masking.
         self._rests: dict[tuple[Direction, int], tuple[int, bytearray]] = {}
+        self._recorded: set[int] = set()  # connections with events, even forgotten ones
         self._before = self._last  # number of the latest connection before the log began
         self._kept = frozenset(self._open)  # connections from before that were still open
 
@@ -103,7 +104,8 @@ class FrameLog:
         """Record the end of a connection, its reason, and the end that closed it, if known."""
         with self._changed:
             self._open.discard(connection)
-            if connection <= self._ignored:
+            if connection <= self._ignored or connection not in self._recorded:
+                # It belongs to an earlier test, and its end came after that test.
                 return
             self._rests = {key: rest for key, rest in self._rests.items() if key[1] != connection}
             self._append(Closed(connection, self._now(), by, self._secrets.text(reason)))
@@ -336,6 +338,7 @@ class FrameLog:
     def _append(self, event: Event) -> None:
         """Append an event, drop the oldest ones if the log is full, and wake waiting threads."""
         self._events.append(event)
+        self._recorded.add(event.connection)
         self._next += 1
         self._bytes += _size_bytes(event)
         while len(self._events) > self._max_events or self._bytes > self._max_bytes:

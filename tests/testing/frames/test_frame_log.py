@@ -107,6 +107,17 @@ def test_a_cleared_log_begins_anew_with_the_connections_that_are_open(log: Frame
     assert "forgotten" not in str(log.transcript())
 
 
+def test_the_end_of_a_connection_without_events_belongs_to_an_earlier_test(log: FrameLog) -> None:
+    """The proxy notices it later than the client, which may be after the clear."""
+    log.opened(2)
+    log.clear()
+    log.record("sent", 2, message())
+    log.closed(1, by="client")
+    log.closed(2, by="client")
+    assert log.connections == 0
+    assert [event.connection for event in log.transcript().events] == [2, 2]
+
+
 def test_a_log_that_starts_over_ignores_the_connections_before(log: FrameLog) -> None:
     """A client can send more before it notices that its connection has been closed."""
     log.start_over()

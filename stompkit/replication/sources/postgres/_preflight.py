@@ -324,6 +324,13 @@ def check_position(
             f"max_slot_wal_keep_size says: {again}"
         )
     if position is None:
+        if slot is not None:
+            _log.warning(
+                "the slot %s exists already, and there is no checkpoint of it here: it is read from"
+                " %s on. If another job uses it, that job cannot go on: give each one its own --slot",
+                name,
+                format_lsn(slot.confirmed_lsn),
+            )
         return
     if known_system and known_system != system:
         raise OffsetLostError(

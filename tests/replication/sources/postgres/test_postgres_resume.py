@@ -11,7 +11,7 @@ import pytest
 
 from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.tables import Tables
-from stompkit.replication.sources.offsets import Checkpoint
+from stompkit.replication.sources.offsets import Checkpoint, MemoryOffsets
 from stompkit.replication.sources.postgres import OffsetLostError
 from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.postgres.postgres_made import (
@@ -259,6 +259,18 @@ def test_slot_that_was_dropped_is_an_offset_that_is_lost(database: Database) -> 
     database.drop_slot()
     with pytest.raises(OffsetLostError, match=f"the slot {database.slot} is not there"):
         database.read()
+
+
+def test_a_job_that_takes_the_slot_of_another_is_warned(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    database.begin()
+    assert caplog.text == ""
+    database.offsets = MemoryOffsets()
+    database.read()
+    assert f"the slot {database.slot} exists already" in caplog.text
+    assert "--slot" in caplog.text
 
 
 def test_slot_that_somebody_else_has_read_is_an_offset_that_is_lost(database: Database) -> None:

@@ -327,7 +327,7 @@ def check_position(
         if slot is not None:
             _log.warning(
                 "the slot %s exists already, and there is no checkpoint of it here: it is read from"
-                " %s on. If another job uses it, that job cannot go on: give each one its own --slot",
+                " %s on. Another job that uses it cannot go on then: give each its own --slot",
                 name,
                 format_lsn(slot.confirmed_lsn),
             )

@@ -306,8 +306,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _required(node: pytest.Item) -> list[str]:
     """Return the capabilities that a test's markers require, without duplicates."""
-    names = [name for mark in node.iter_markers(_MARKER) for name in mark.args]
-    return list(dict.fromkeys(names))
+    marks = list(node.iter_markers(_MARKER))
+    if any(mark.kwargs or not all(isinstance(name, str) for name in mark.args) for mark in marks):
+        raise pytest.UsageError(
+            f'{node.nodeid}: {_MARKER} takes names only, as in {_MARKER}("nack", "durable")'
+        )
+    return list(dict.fromkeys(name for mark in marks for name in mark.args))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -406,20 +406,29 @@ def test_what_a_test_s_own_broker_is_launched_with_need_not_be_the_shared_one_s(
     run(pytester, "--mq-broker=coilmq").assert_outcomes(passed=1, skipped=2)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ('"nak"', "knows no 'nak'; it knows 1.0, "),
+        ('["nack", "durable"]', 'takes names only, as in stomp_requires("nack", "durable")'),
+        ('names=("nack",)', 'takes names only, as in stomp_requires("nack", "durable")'),
+        ('"nack", reason="x"', 'takes names only, as in stomp_requires("nack", "durable")'),
+    ],
+)
 def test_a_requirement_that_nobody_knows_is_told_before_any_test_runs(
-    pytester: pytest.Pytester,
+    pytester: pytest.Pytester, arguments: str, problem: str
 ) -> None:
     pytester.makepyfile(
-        """
+        f"""
         import pytest
 
-        @pytest.mark.stomp_requires("nak")
+        @pytest.mark.stomp_requires({arguments})
         def test_it(stomp_broker): pass
         """
     )
     result = run(pytester, "--strict-markers")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*test_it: stomp_requires knows no 'nak'; it knows 1.0, *"])
+    result.stderr.fnmatch_lines([f"*test_it: stomp_requires {problem}*"])
 
 
 # Options.

@@ -129,6 +129,22 @@ def test_a_broker_in_memory_starts_without_other_stores_and_front_ends() -> None
     assert len(own) <= MOST_OWN_MODULES
 
 
+def test_a_program_with_many_files_has_a_server_all_the_same() -> None:
+    program = """if True:
+        import os
+        from stompkit.testing import LaunchConfig, launch
+        from tests.testing.launching.test_forking import server_of
+        files = [open(os.devnull) for _ in range(1_100)]
+        with launch(LaunchConfig()) as one, launch(LaunchConfig()) as other:
+            one.client().close()
+            print(server_of(one) == server_of(other) != os.getpid())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
+
+
 def test_serve_in_memory_imports_no_lmdb() -> None:
     imported = modules_after("import stompkit._commands.broker.serve")
     assert "stompkit.server.domain.broker" in imported

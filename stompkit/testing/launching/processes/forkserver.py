@@ -44,9 +44,12 @@ _DESCRIPTORS: Final = 5
 
 def _serve(channel: socket.socket, parent: int) -> Request | None:
     """Fork guards; return the request in a broker's process, and None at the end."""
+    # Not select: it refuses descriptors above 1,023, which a program with many files has.
+    arrival = select.poll()
+    arrival.register(channel, select.POLLIN)
     while os.getppid() == parent:
         _reap(os.WNOHANG)
-        if not select.select([channel], [], [], _PARENT_CHECK_S)[0]:
+        if not arrival.poll(_PARENT_CHECK_S * 1_000):
             continue
         packet, descriptors, _, _ = socket.recv_fds(channel, _REQUEST_BYTES, _DESCRIPTORS)
         if not packet:

@@ -237,7 +237,10 @@ class Guard:
 
     def _wait(self, timeout_s: float, *descriptors: int) -> list[int]:
         """Wait for a signal or for input; return the readable descriptors."""
-        readable, _, _ = select.select([self._wake, *descriptors], [], [], timeout_s)
+        arrival = select.poll()  # select refuses descriptors above 1,023
+        for each in (self._wake, *descriptors):
+            arrival.register(each, select.POLLIN)
+        readable = [each for each, _ in arrival.poll(timeout_s * 1_000)]
         if self._wake in readable:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 512)

@@ -74,9 +74,12 @@ class Buffer:
         """Ordinal after the last message."""
         return self._writer.head[0]
 
-    def append(self, records: Sequence[Record]) -> int:
-        """Append messages and sync them to disk; return the number of new messages."""
-        return self._writer.append(records)
+    def append(self, records: Sequence[Record], redelivered: Sequence[bool] | None = None) -> int:
+        """Append messages and sync them to disk; return the number of new messages.
+
+        With *redelivered*, only those that it marks may be known already.
+        """
+        return self._writer.append(records, redelivered=redelivered)
 
     def read(self, start: int, end: int) -> list[Record]:
         """Return the messages with ordinals from *start* to *end*, exclusive."""

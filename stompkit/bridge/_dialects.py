@@ -23,6 +23,8 @@ class Dialect:
     selectors: bool = True
     expires: bool = True
     """True if the broker reads ``expires`` (a time); False for ``expiration`` (milliseconds)."""
+    keeps_ids: bool = False
+    """True if a redelivered message has the same ``message-id``, and no other message has."""
     stripped: frozenset[str] = frozenset()
     """Headers that the broker itself adds to messages."""
 
@@ -31,8 +33,12 @@ class Dialect:
 DIALECTS: Final[Mapping[str, Dialect]] = {
     each.name: each
     for each in (
-        Dialect(name="stompkit"),
-        Dialect(name="activemq", stripped=frozenset({"timestamp", "originalDestination"})),
+        Dialect(name="stompkit", keeps_ids=True),
+        Dialect(
+            name="activemq",
+            keeps_ids=True,
+            stripped=frozenset({"timestamp", "originalDestination"}),
+        ),
         Dialect(name="artemis", rest="#", stripped=frozenset({"timestamp"})),
         Dialect(
             name="rabbitmq",

@@ -73,14 +73,21 @@ def identity(headers: Mapping[str, str], site: str) -> str:
     return f"{site}:{own}" if own else ""
 
 
-def delivery_key(destination: str, headers: Mapping[str, str], site: str) -> DeliveryKey:
+def delivery_key(
+    destination: str, headers: Mapping[str, str], site: str, dialect: Dialect
+) -> DeliveryKey:
     """Return the key that only redeliveries of a message share, or "" if it has no id.
 
-    Copies in several queues have the same identity, and so has a refused message that an operator
-    has put back. Each of them is a message of its own to forward.
+    Several messages have the same identity: copies in several queues, a refused message that an
+    operator has put back, one that has returned from another site, and an event that its producer
+    sends again. Each of them is a message of its own to forward.
     """
-    is_put_back = _REASON in headers
-    name = headers.get("message-id") if is_put_back else identity(headers, site)
+    if dialect.keeps_ids or _REASON in headers:
+        name = headers.get("message-id")
+    else:
+        name = identity(headers, site)
+        if name and headers.get(HOPS):  # a message that returns has passed more sites
+            name = f"{headers[HOPS]}\0{name}"
     return DeliveryKey(f"{destination}\0{name}" if name else "")
 
 

@@ -287,10 +287,11 @@ class Session:
         if leg.to.name in hops or len(hops) >= leg.max_hops:
             await self._looped(to, headers, message.body, hops)
             return
-        key = delivery_key(message.destination, message.headers, leg.source.name)
+        key = delivery_key(message.destination, message.headers, leg.source.name, self._dialect)
+        # Only messages marked as redelivered can be known: a broker may reuse an id.
         if self._store is not None:
-            await self._store.keep(record_of(message, key, to, headers, self._now()))
-        # Only messages marked as redelivered: a broker may reuse an id.
+            record = record_of(message, key, to, headers, self._now())
+            await self._store.keep(record, is_redelivered=message.redelivered)
         elif message.redelivered and key in self._memory:
             self._status.known += 1
         elif message.redelivered and key in self._followers:

@@ -49,7 +49,7 @@ class Store:
         self._forward = forward
         self._failed = failed
         self._status = status
-        self._incoming: list[tuple[Record, Deferred[None]]] = []
+        self._incoming: list[tuple[Record, bool, Deferred[None]]] = []
         self._is_writing = self._is_noting = False
         self._is_finishing = self._is_closed = False
         self._done: set[int] = set()
@@ -61,10 +61,10 @@ class Store:
         """Number of messages in the buffer that the destination has not confirmed."""
         return self._buffer.head - self._confirmed
 
-    async def keep(self, record: Record) -> None:
+    async def keep(self, record: Record, *, is_redelivered: bool) -> None:
         """Write a message to the buffer; return when it is on disk."""
         done: Deferred[None] = Deferred()
-        self._incoming.append((record, done))
+        self._incoming.append((record, is_redelivered, done))
         if not self._is_writing:
             self._is_writing = True
             Deferred.fromCoroutine(self._write()).addErrback(self._failed)
@@ -101,14 +101,24 @@ class Store:
         try:
             while self._incoming and not self._is_closed:
                 group, self._incoming = self._incoming, []
-                records = [record for record, _ in group]
-                new = await self._on_disk(lambda: self._buffer.append(records))  # noqa: B023
-                self._status.known += len(group) - new
-                for _, done in group:
+                records = [record for record, _, _ in group]
+                again = [is_redelivered for _, is_redelivered, _ in group]
+                new = await self._on_disk(lambda: self._buffer.append(records, again))  # noqa: B023
+                self._note_known(len(group) - new)
+                for *_, done in group:
                     done.callback(None)
                 self._changed()
         finally:
             self._is_writing = False
+
+    def _note_known(self, count: int) -> None:
+        if count:
+            self._status.known += count
+            _log.info(
+                "route {name}: the buffer has {count} redelivered messages already",
+                name=self._status.name,
+                count=count,
+            )
 
     async def _one(self, ordinal: int, record: Record) -> None:
         await self._forward(record)

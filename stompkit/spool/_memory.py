@@ -27,15 +27,21 @@ class Memory:
         self._most = most
         self._keys: OrderedDict[str, None] = OrderedDict()
 
-    def fresh(self, records: Sequence[Record]) -> tuple[list[Record], list[str]]:
-        """Return the messages that are not remembered, without duplicates, and their keys."""
+    def fresh(
+        self, records: Sequence[Record], suspected: Sequence[bool] | None = None
+    ) -> tuple[list[Record], list[str]]:
+        """Return the messages that are not remembered, without duplicates, and their keys.
+
+        If it is given, only the *suspected* messages are compared.
+        """
         known = self._keys
         fresh: list[Record] = []
         keys: dict[str, None] = {}
-        for record in records:
+        marks = repeat(True) if suspected is None else suspected
+        for record, is_suspected in zip(records, marks, strict=False):
             key = _key(record.destination, record.event_id, record.message_id)
             if key:
-                if key in known or key in keys:
+                if is_suspected and (key in known or key in keys):
                     continue
                 keys[key] = None
             fresh.append(record)

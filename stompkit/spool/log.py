@@ -97,17 +97,20 @@ class SpoolWriter:
         """Return the ordinal after the last message of each partition."""
         return tuple(tail.end for tail in self._tails)
 
-    def append(self, records: Sequence[Record]) -> int:
+    def append(
+        self, records: Sequence[Record], *, redelivered: Sequence[bool] | None = None
+    ) -> int:
         """Append messages, and return the number of new ones; these are on disk on return.
 
         A message is a duplicate if another one with the same destination and event id is among the
-        remembered ones or earlier in this call. Without event id the message id is compared. Raises
-        OSError, and ValueError for a message that is too large; then no message is kept, and the
-        call can be repeated.
+        remembered ones or earlier in this call. Without event id the message id is compared. With
+        ``redelivered``, only the records that it marks can be duplicates. Raises OSError, and
+        ValueError for a message that is too large; then no message is kept, and the call can be
+        repeated.
         """
         if self._head is None or not self._is_open:
             raise SpoolError(f"{self.folder} is closed")
-        fresh, keys = self._memory.fresh(records)
+        fresh, keys = self._memory.fresh(records, redelivered)
         if not fresh:
             return 0
         tails = self._tails

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import maybeDeferred
 
-from stompkit.bridge import Bridge, parse
+from stompkit.bridge import HOPS, Bridge, parse
 from stompkit.bridge._settings import Site
 from stompkit.client import Client
 from stompkit.frames import Frame
@@ -33,7 +33,8 @@ STEPS = st.one_of(
     st.tuples(
         st.just("send"), st.integers(0, 9), st.sampled_from((QUEUES, QUEUES[:1], QUEUES[1:]))
     ),
-    st.sampled_from(("away", "back", "cut", "refuse", "accept", "put back")).map(
+    st.tuples(st.just("repeat"), st.integers(0, 9)),
+    st.sampled_from(("away", "back", "cut", "refuse", "accept", "put back", "return")).map(
         lambda name: (name,)
     ),
 )
@@ -58,25 +59,36 @@ class Sites:
         self.rights = Rights()
         self.here = self.net.broker()
         self.there = self.net.broker(MemoryBroker(clock=self.net.clock, authoriser=self.rights))
-        route = {"from": "a", "to": "b", "queues": "/queue/q.>", "destination": template}
-        more = {} if buffer is None else {"buffer": str(buffer)}
-        sites = {name: {"url": f"stomp://{name}"} for name in "ab"}
-        self.bridge = Bridge(
-            parse({"sites": sites, "routes": [{**route, "refused": REFUSED, **more}]}),
+        self.route = {"queues": "/queue/q.>", "destination": template, "refused": REFUSED}
+        if buffer is not None:
+            self.route["buffer"] = str(buffer)
+        self.to = "b"
+        self.bridge = self._bridge()
+        self.sent: set[bytes] = set()
+        self.times = 0
+
+    def _bridge(self) -> Bridge:
+        sites = {name: {"url": f"stomp://{name}"} for name in ("a", self.to)}
+        route = {"name": "route", "from": "a", "to": self.to, **self.route}
+        return Bridge(
+            parse({"sites": sites, "routes": [route], "max_hops": 99}),
             make_client=self._client,
             clock=self.net.clock,
             run_in_thread=maybeDeferred,
         )
-        self.sent: set[bytes] = set()
 
     def _client(self, site: Site, **settings: Any) -> Client:
-        endpoint = {"a": self.here, "b": self.there}[site.name]
+        endpoint = self.here if site.name == "a" else self.there
         return Client([endpoint], reactor=self.net.clock, **settings)
 
     def do(self, name: str, *values: Any) -> None:
         """Take one step."""
         if name == "send":
             self.send(*values)
+        elif name == "repeat":
+            self.repeat(*values)
+        elif name == "return":
+            self.take_back()
         elif name in ("away", "back"):
             self.there.is_down = name == "away"
             if self.there.is_down:
@@ -98,6 +110,31 @@ class Sites:
                 self.sent.add(body)
                 producer.publish(queue, body, event_id=str(event))
         producer.close()
+
+    def repeat(self, event: int) -> None:
+        """Send a new message with the id of an event that may have been sent before."""
+        self.times += 1
+        producer = self.here.broker.client()
+        body = f"{QUEUES[0]} {event} {self.times}".encode()
+        self.sent.add(body)
+        producer.publish(QUEUES[0], body, event_id=str(event))
+        producer.close()
+
+    def take_back(self) -> None:
+        """Return what has arrived, as a bridge back does, and go on to a new name of the site."""
+        self.bridge.stop()
+        self.net.advance(LONG_S)
+        reader, writer = self.there.broker.client(), self.here.broker.client()
+        for frame in _all(reader, "/queue/>"):
+            kept = {k: v for k, v in frame.headers.items() if k not in DELIVERY}
+            queue = frame.body.decode().partition(" ")[0]
+            hops = f"{frame.headers[HOPS]},{self.to}"
+            writer.send("SEND", {**kept, "destination": queue, HOPS: hops}, frame.body)
+        reader.close()
+        writer.close()
+        self.to += "b"
+        self.bridge = self._bridge()
+        self.bridge.start()
 
     def put_back(self) -> int:
         """Return the refused messages to their queues, as operators do."""
@@ -185,6 +222,25 @@ def test_a_refused_message_that_is_put_back_is_forwarded(buffered: bool) -> None
         both.do("cut")
         both.do("back")
         assert both.arrived() == [b"/queue/q.a 7"]
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_message_that_returns_is_forwarded_to_a_new_name_of_the_site(buffered: bool) -> None:  # noqa: FBT001
+    with sites(buffered=buffered) as both:
+        both.do("send", 7, QUEUES)
+        both.do("return")
+        assert sorted(both.arrived()) == [b"/queue/q.a 7", b"/queue/q.b 7"]
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_an_event_that_its_producer_sends_again_is_forwarded_again(buffered: bool) -> None:  # noqa: FBT001
+    with sites(buffered=buffered) as both:
+        both.do("repeat", 7)
+        both.do("away")
+        both.do("repeat", 7)
+        both.do("cut")
+        both.do("back")
+        assert sorted(both.arrived()) == [b"/queue/q.a 7 1", b"/queue/q.a 7 2"]
 
 
 def test_a_redelivered_message_is_forwarded_once() -> None:

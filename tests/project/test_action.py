@@ -137,6 +137,13 @@ def test_a_wrong_input_fails_the_step_with_the_reason(runner: Path) -> None:
     assert "rabbitmq" in done.printed
 
 
+def test_without_a_target_the_step_fails(runner: Path) -> None:
+    """An empty variable for the address must not select the broker of stompkit."""
+    done = run("Run the suite", runner, mq="", cases="1.2/send/delivers")
+    assert done.status == 2, done.printed
+    assert "set mq to the address of your broker" in done.printed
+
+
 def test_options_of_the_action_are_those_of_the_suite() -> None:
     text = step("Run the suite")["run"]
     known = {option for action in parser()._actions for option in action.option_strings}

@@ -84,9 +84,10 @@ def test_what_is_no_failure_is_listed_apart() -> None:
 
 def test_profile_is_the_last_table() -> None:
     report = whole(OK=2)
-    report.results[1].profile = {"what *it* is about": "this | that"}
+    report.results[1].profile = {"what *it* is about": "@octocat | https://stomp.example/"}
     text = to_markdown(report).decode()
-    table = "| about | does |\n| --- | --- |\n| what \\*it\\* is about | this \\| that |\n"
+    head = "| about | does |\n| --- | --- |\n"
+    table = f"{head}| what \\*it\\* is about | `@octocat \\| https://stomp.example/` |\n"
     assert text.endswith(f"\n\n### Profile\n\n{table}")
 
 

@@ -23,6 +23,7 @@ from stompkit.spark.states import Problem
 from stompkit.spark.stream.changes import UNREADABLE
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.targets.parquet import ParquetTarget
+from stompkit.spool import SpoolError
 
 __all__ = ["Events"]
 
@@ -113,7 +114,12 @@ class Events:
         if self.fence(spool):
             return True
         options = SourceOptions.parse(self._settings.source_options("events"))
-        return options.starting == "earliest" and not any(self._settings.open_spool().floor())
+        try:
+            floor = self._settings.open_spool().floor()
+        except SpoolError:
+            # The changes come from somewhere else.
+            return True
+        return options.starting == "earliest" and not any(floor)
 
     def finish(self, spool: str) -> None:
         """Send the dead letters."""

@@ -14,10 +14,11 @@ from stompkit._common.files import describe
 from stompkit.bridge._buffer import Buffer, InThread
 from stompkit.bridge._errors import RouteStoppedError
 from stompkit.bridge._memory import Memory
+from stompkit.bridge._sender import text_of_error
 from stompkit.bridge._session import ClientMaker, Session
 from stompkit.bridge._settings import Leg
 from stompkit.bridge._status import RouteStatus
-from stompkit.client import ReconnectPolicy
+from stompkit.client import BrokerError, ClientError, ReconnectPolicy
 from stompkit.spool import SpoolError
 
 __all__ = ["Route"]
@@ -149,11 +150,21 @@ class Route:
         self.status.problem = reason
         _log.error("route {name} has stopped: {reason}", name=self.leg.name, reason=reason)
 
+    def _problem(self, error: Exception) -> str:
+        """Return the reason of a failure; if a broker is the reason, with its name and hosts."""
+        if not isinstance(error, ClientError):
+            return describe(error)
+        site = self.leg.to if self._is_destination_at_fault else self.leg.source
+        reason = text_of_error(error) if isinstance(error, BrokerError) else describe(error)
+        told = f"{site.name} at {', '.join(site.url.hosts)}: {reason}"
+        is_host = "virtual host" in reason.lower() and site.url.virtual_host is None
+        return f"{told}. Add ?vhost=NAME to its URL" if is_host else told
+
     async def _wait(self, error: Exception, failures: int) -> None:
         if self._is_ending:
             return
         delay_s = self._retry.delay_s(failures, self._random)
-        problem = describe(error)
+        problem = self._problem(error)
         # Attempts that fail for the same reason are logged once.
         is_new = failures == 1 or problem != self.status.problem
         self.status.state, self.status.problem = "waiting", problem

@@ -13,7 +13,7 @@ from stompkit.bridge._errors import MessageDroppedError, MessageRefusedError
 from stompkit.client import BrokerError, Client
 from stompkit.frames import LocalProtocolError
 
-__all__ = ["Sender"]
+__all__ = ["Sender", "text_of_error"]
 
 #: Number of connection losses by an ERROR without a receipt id after which the only message in
 #: flight is blamed. A broker that shuts down may also send ERROR.
@@ -82,7 +82,7 @@ class Sender:
         self._suspects = deque(items)
         if first.strikes >= _STRIKES:
             self._suspects.popleft()
-            first.done.errback(MessageRefusedError(_reason(reason)))
+            first.done.errback(MessageRefusedError(text_of_error(reason)))
         self._next()
 
     def drop(self) -> None:
@@ -128,7 +128,7 @@ class Sender:
         item.sent = None
         if isinstance(error, BrokerError):
             self._named = error
-            item.done.errback(MessageRefusedError(_reason(error)))
+            item.done.errback(MessageRefusedError(text_of_error(error)))
         elif isinstance(error, LocalProtocolError):
             item.done.errback(MessageRefusedError(str(error)))
         else:
@@ -141,6 +141,7 @@ class Sender:
             self._start(self._suspects.popleft())
 
 
-def _reason(error: BrokerError) -> str:
+def text_of_error(error: BrokerError) -> str:
+    """Return the message of an ERROR, and the first line of its body."""
     body = error.body[:300].decode("utf-8", "replace").strip().partition("\n")[0]
     return f"{error.message}: {body}" if body and body != error.message else error.message

@@ -108,6 +108,33 @@ def test_what_is_dropped_is_not_sent_again() -> None:
 # States.
 
 
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_route_says_which_broker_refuses_it(tmp_path: Path, side: str, buffered: bool) -> None:  # noqa: FBT001
+    net = Network()
+    endpoints = {name: net.scripted(None) if name == side else net.broker() for name in "ab"}
+    refusing = endpoints[side]
+    assert isinstance(refusing, ScriptedEndpoint)
+    route = {**ROUTE, "buffer": str(tmp_path / "buffer")} if buffered else ROUTE
+    bridge = Bridge(
+        parse({"sites": SITES, "routes": [route]}),
+        make_client=lambda site, **more: Client([endpoints[site.name]], reactor=net.clock, **more),
+        clock=net.clock,
+        run_in_thread=maybeDeferred,
+    )
+    bridge.start()
+    net.run()
+    headers = {"message": "Bad CONNECT"}
+    refusing.peer.send("ERROR", headers, b"Virtual host 'x' access denied")
+    net.run()
+    assert bridge.status().routes[0].problem == (
+        f"{side} at {side}:61613: Bad CONNECT: Virtual host 'x' access denied."
+        " Add ?vhost=NAME to its URL"
+    )
+    bridge.stop()
+    net.advance(60)
+
+
 def test_a_route_waits_until_the_destination_accepts_the_login(tmp_path: Path) -> None:
     net = Network()
     accepts = False

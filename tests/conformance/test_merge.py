@@ -121,9 +121,9 @@ def test_profiles_are_side_by_side() -> None:
     assert rows[-5:] == [
         ["about", "`One 1`", "`Two 2`"],
         ["---", "---", "---"],
-        ["other", "y", "z"],
-        ["own", "1", "-"],
-        ["same", "x", "x"],
+        ["other", "`y`", "`z`"],
+        ["own", "`1`", "-"],
+        ["same", "`x`", "`x`"],
     ]
 
 

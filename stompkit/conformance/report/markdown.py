@@ -83,7 +83,7 @@ def _profile(names: Sequence[str], reports: Sequence[Report]) -> list[str]:
     """Return the behaviour of each target where it has a choice; ``names`` are the columns."""
     profiles = [report.profile() for report in reports]
     lines = [
-        _row(_text(about), *(_cell(profile.get(about, "-")) for profile in profiles))
+        _row(_text(about), *(_cell(profile.get(about, "")) for profile in profiles))
         for about in sorted({about for profile in profiles for about in profile}, key=str.casefold)
     ]
     head = [_row("about", *names), _row(*["---"] * (len(names) + 1))]

@@ -26,7 +26,7 @@ class ReceiptBeforeConnected(Fault):
         "1.2/headers/connected",
         # These look for any frame with a receipt, or for the first frame.
         "1.0/receipt/server-sends-receipt",
-        *in_versions(NEW, "receipt/server-acknowledges", "receipt-frame/after-success"),
+        *in_versions(NEW, "receipt/server-acknowledges"),
         *in_versions(NEW, "encoding/decode-colon", "encoding/never-trim-pad"),
         *in_versions(NEW, "client-frames/unknown-may-error"),
         "1.2/repeated/first-wins-server",

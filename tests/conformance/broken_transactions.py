@@ -40,7 +40,6 @@ class NothingToBegin(Fault):
         *in_versions(NEW, "begin/starts"),
         # Cases that begin so and are not about transactions; only single-letter names, to limit
         # their number.
-        *in_versions(NEW, "heartbeat/any-data-counts"),
         *in_versions(NEW, "frame/null-terminator"),
         "1.0/frame/null-ends-frame",
         *in_versions(ALL, "receipt-frame/empty-body"),

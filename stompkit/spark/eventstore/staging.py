@@ -35,14 +35,14 @@ class Job(NamedTuple):
     span: Span = Span()
     #: True if tasks return the history instead of writing it.
     through_driver: bool = False
-    #: True if all earlier messages of the spool are stored, or were removed after that.
-    is_after_all: bool = True
+    #: False if the spool has lost messages before the first batch, or that begins later.
+    is_from_first: bool = True
 
     @property
     def covered(self) -> Covered:
         """Content of the history after this batch, as far as the batch decides it."""
         tables = None if self.tables is None else sorted(self.tables)
-        return Covered(self.has_history and self.is_after_all, tables)
+        return Covered(self.has_history and (bool(self.fence) or self.is_from_first), tables)
 
     def name_of(self, ts: float) -> str:
         """Return the namespace of a time."""

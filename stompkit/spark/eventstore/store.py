@@ -173,7 +173,7 @@ class SparkEventStore(EventStore):
         pipeline: str = "",
         tables: Iterable[str] | None = None,
         span: Span | None = None,
-        is_after_all: bool = True,
+        is_from_first: bool = True,
         through_driver: bool = False,
         on_names: Callable[[Names], object] | None = None,
     ) -> int:
@@ -191,8 +191,9 @@ class SparkEventStore(EventStore):
         a name for stores of other parts of the same spool in the same namespace. Tasks write the
         history, so they must share the folder, unless ``through_driver`` is true. ``span`` contains
         the bounds of the batch in the spool: a store that ends before the batch begins raises
-        :class:`~stompkit.spark.fence.TargetBehindError`. ``is_after_all`` is false if earlier
-        messages of the spool are not stored. ``on_names`` gets the columns of tables.
+        :class:`~stompkit.spark.fence.TargetBehindError`. ``is_from_first`` is false if a first
+        batch does not begin with the first message of the spool. ``on_names`` gets the columns of
+        tables.
 
         Raises the errors of a strict store, even if the store is not strict, and errors of Spark.
         Raises ``RuntimeError`` if other processes store the same data continuously.
@@ -201,7 +202,7 @@ class SparkEventStore(EventStore):
         is_ordered = False
         for _ in range(_MOST_ATTEMPTS):
             job = self._job(spool, pipeline, tables, span or Span())
-            job = job._replace(through_driver=through_driver, is_after_all=is_after_all)
+            job = job._replace(through_driver=through_driver, is_from_first=is_from_first)
             job.span.check(job.fence)
             rows = df.mapInArrow(partial(stage_all, job), "staged binary").collect()
             parts = received(rows, on_names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,7 +93,7 @@ class Events:
             pipeline=self._pipeline,
             tables=self._tables,
             span=span,
-            is_after_all=self._is_after_all(spool),
+            is_from_first=self._is_from_first,
             through_driver=self._through_driver,
             on_names=found.append,
         )
@@ -109,10 +110,9 @@ class Events:
                 self._letters.look_again()
         return Done(rows, letters, names=merged(found))
 
-    def _is_after_all(self, spool: str) -> bool:
-        """Return False if the first batch does not begin with the first message of the spool."""
-        if self.fence(spool):
-            return True
+    @cached_property
+    def _is_from_first(self) -> bool:
+        """False if a first batch does not begin with the first message of the spool."""
         options = SourceOptions.parse(self._settings.source_options("events"))
         try:
             floor = self._settings.open_spool().floor()

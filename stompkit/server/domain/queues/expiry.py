@@ -298,7 +298,7 @@ class Expiry:
     def expire(self, entry: MessageReference) -> None:
         """Apply the expiry policy to an expired message in memory."""
         if not self._remove(entry):
-            self.put_off(entry)
+            self.overdue.append(entry)
             self._await_room()
 
     def put_off(self, entry: MessageReference) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from stompkit.testing._obtaining import obtain
-from stompkit.testing._settings import Settings, from_environment
+from stompkit.testing._settings import Settings
 from stompkit.testing.frames.log import SeenFrame
 from stompkit.testing.launching.launch import RunningBroker
 
@@ -22,9 +22,9 @@ _P = ParamSpec("_P")
 def broker(name: str | None = None, **fields: Any) -> BrokerContext:
     """Return a context manager that runs a broker, for ``with`` or ``async with``.
 
-    Without a name, ``STOMPKIT_MQ`` or ``STOMPKIT_MQ_BROKER`` in the environment select the broker;
-    the default is stompkit's own. ``fields`` are those of LaunchConfig. Entering the block raises
-    the errors of ``launch``.
+    Without a name, the options of pytest select the broker, or ``STOMPKIT_MQ`` and
+    ``STOMPKIT_MQ_BROKER`` in the environment; the default is stompkit's own. ``fields`` are those
+    of LaunchConfig. Entering the block raises the errors of ``launch``.
     """
     return BrokerContext(name, fields)
 
@@ -39,7 +39,7 @@ class BrokerContext:
         self._running: RunningBroker | None = None
 
     def _start(self) -> RunningBroker:
-        self._running = obtain(Settings.read(from_environment), self._name, **self._fields)
+        self._running = obtain(Settings.of_run(), self._name, **self._fields)
         return self._running
 
     def _stop(self) -> None:

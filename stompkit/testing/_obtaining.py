@@ -43,7 +43,7 @@ def obtain(settings: Settings, name: str | None = None, **fields: Any) -> Runnin
     if name is None and settings.addresses:
         return obtain_given(settings, 0, **fields)
     said = settings.fields if name is None else {}
-    name = name or settings.brokers[0]
+    name = name or settings.broker
     features = launcher_for(name).features
     said = {key: value for key, value in said.items() if key not in _OF_SOME - features}
     defaults = {"frames": settings.frames, "control": "control" in features}

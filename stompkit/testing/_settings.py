@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Self
 
 from stompkit.testing.launching.brokers import LAUNCHERS, launcher_for
 from stompkit.testing.launching.errors import BrokerError
 from stompkit.testing.launching.place import Place
 
-__all__ = ["OPTIONS", "Option", "Settings", "SettingsError", "Source", "from_environment"]
+__all__ = [
+    "OPTIONS",
+    "Option",
+    "Settings",
+    "SettingsError",
+    "Source",
+    "from_environment",
+    "register_run",
+]
 
 _DEFAULT_BROKER: Final = "stompkit"
 #: Prefix of the name of a broker that is a user's command.
@@ -52,6 +61,16 @@ Source = Callable[[Option], tuple[str | None, str]]
 def from_environment(option: Option) -> tuple[str | None, str]:
     """Read an option from the environment; an empty variable counts as not set."""
     return os.environ.get(option.variable) or None, f"environment variable {option.variable}"
+
+
+#: Sources of the runs of pytest in this process; a run within another one is last.
+_RUNS: Final[list[Source]] = []
+
+
+def register_run(source: Source) -> Callable[[], None]:
+    """Make a run of pytest known to brokers without fixtures; return a function that ends this."""
+    _RUNS.append(source)
+    return partial(_RUNS.remove, source)
 
 
 _MQ: Final = Option(
@@ -164,10 +183,25 @@ class Settings:
             missing=_choice(*source(_MISSING), "skip", "fail"),
         )
 
+    @classmethod
+    def of_run(cls) -> Self:
+        """Read the options of the run of pytest, or else the environment."""
+        return cls.read(_RUNS[-1] if _RUNS else from_environment)
+
     @property
-    def brokers(self) -> tuple[str, ...]:
-        """Names of the brokers to launch: each test runs on each."""
-        return self.broker_names or (_DEFAULT_BROKER,)
+    def broker(self) -> str:
+        """Name of the broker to launch; raises SettingsError if there are several.
+
+        A test that pytest repeats for each of them has settings with one name.
+        """
+        if len(self.broker_names) > 1:
+            raise SettingsError(
+                f"this run names several brokers ({', '.join(self.broker_names)}), and this test"
+                ' cannot be repeated for each: use @pytest.mark.usefixtures("stomp_broker") if it'
+                " asks for its broker as it runs; for a TestCase of unittest, or without pytest,"
+                " run the tests with one name at a time (--mq-broker or STOMPKIT_MQ_BROKER)"
+            )
+        return self.broker_names[0] if self.broker_names else _DEFAULT_BROKER
 
     @property
     def given_name(self) -> str:
@@ -208,6 +242,11 @@ def _names(text: str | None, where: str, *, is_given: bool) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if is_given:
         # A running broker requires no launcher, only a name for messages and reports.
+        if len(names) > 1:
+            raise SettingsError(
+                f"{where}: the broker of --mq runs already and has one name, not"
+                f" {', '.join(names)}: give one, or an empty name"
+            )
         return names
     for name in names:
         try:

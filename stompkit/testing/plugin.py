@@ -29,6 +29,7 @@ from stompkit.testing._settings import (
     SettingsError,
     Source,
     from_environment,
+    register_run,
 )
 from stompkit.testing._sharing import Sharing, StompBrokerWarning
 
@@ -280,10 +281,12 @@ def _from(config: pytest.Config) -> Source:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Read the options, so that an invalid one is reported before any test runs."""
+    source = _from(config)
     try:
-        config.stash[_SETTINGS] = Settings.read(_from(config))
+        config.stash[_SETTINGS] = Settings.read(source)
     except SettingsError as error:
         raise pytest.UsageError(str(error)) from None
+    config.add_cleanup(register_run(source))
     config.stash[_RUNNING] = []
     config.stash[_SHARING] = Sharing()
     config.pluginmanager.register(config.stash[_SHARING], "stompkit-sharing")

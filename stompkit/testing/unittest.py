@@ -8,7 +8,7 @@ import warnings
 from typing import Any, ClassVar
 
 from stompkit.testing._obtaining import OwnBrokerNeededError, obtain, set_apart
-from stompkit.testing._settings import Settings, from_environment
+from stompkit.testing._settings import Settings
 from stompkit.testing.launching.errors import BrokerError, BrokerMissingError
 from stompkit.testing.launching.launch import RunningBroker
 from stompkit.testing.launching.running import CLOCK_MOVED
@@ -29,6 +29,7 @@ class StompBrokerMixin:
     and stopped when the process ends. Each test gets different names of destinations, and a broker
     that works: what a test paused, or moved in time, is put right before the next one. The
     environment configures it: ``STOMPKIT_MQ=host:port``, ``STOMPKIT_MQ_BROKER=rabbitmq`` and so on.
+    Under pytest, its options do so, too.
     """
 
     #: Configuration of the broker: fields of stompkit.testing.LaunchConfig.
@@ -39,8 +40,8 @@ class StompBrokerMixin:
 
     def setUp(self) -> None:
         """Create the broker; skip the test if the server is not installed."""
-        settings = Settings.read(from_environment)
-        key = json.dumps(self.stomp_broker_fields, sort_keys=True, default=str)
+        settings = Settings.of_run()
+        key = json.dumps([repr(settings), self.stomp_broker_fields], sort_keys=True, default=str)
         broker = self._brokers.get(key)
         if broker is None or not _is_repaired(broker):
             try:

@@ -316,6 +316,66 @@ def test_each_test_runs_on_each_broker_that_was_named(pytester: pytest.Pytester)
         assert result.stdout.str().count(f"RAN {name}") == 2
 
 
+#: Tests that pytest cannot repeat for each broker, unless they say that they use one.
+UNSEEN = """
+import unittest
+import pytest
+from stompkit.testing import broker
+from stompkit.testing.unittest import StompBrokerMixin
+
+class TestMixin(StompBrokerMixin, unittest.TestCase):
+    def test_it(self): print("RAN", self.stomp_broker.name)
+
+@pytest.fixture(scope="class")
+def of_class(request, stomp_broker): request.cls.broker = stomp_broker
+
+@pytest.mark.usefixtures("of_class")
+class TestFixture(unittest.TestCase):
+    def test_it(self): print("RAN", self.broker.name)
+
+def test_asks(request): print("RAN", request.getfixturevalue("stomp_broker").name)
+def test_makes(request): print("RAN", request.getfixturevalue("stomp_broker_factory")().name)
+def test_pairs(request):
+    print("RAN", request.getfixturevalue("stomp_failover").active.name)
+def test_context():
+    with broker() as running: print("RAN", running.name)
+"""
+
+SAID = """
+@pytest.mark.usefixtures("stomp_broker")
+def test_says(request): print("RAN", request.getfixturevalue("stomp_broker").name)
+
+def test_named(request): request.getfixturevalue("stomp_broker_factory")("stompkit")
+"""
+
+
+def test_no_test_runs_silently_on_one_of_several_brokers(pytester: pytest.Pytester) -> None:
+    """It fails and states the remedy, unless it names a broker itself."""
+    pytester.makepyfile(UNSEEN + SAID)
+    result = run(pytester, "-s", "--mq-broker=stompkit,coilmq", "--mq-missing=fail")
+    counts = result.parseoutcomes()
+    assert counts.pop("failed", 0) + counts.pop("errors", 0) == UNSEEN.count("RAN")
+    assert counts == {"passed": 3}
+    output = result.stdout.str()
+    assert [output.count(f"RAN {name}") for name in ("stompkit", "coilmq")] == [1, 1]
+    result.stdout.fnmatch_lines(["*several brokers (stompkit, coilmq), and this test cannot*"])
+
+
+@pytest.mark.parametrize("how", ["option", "configuration", "environment"])
+def test_options_of_pytest_hold_for_brokers_without_fixtures(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The mixin of unittest and the context manager run on the broker of the run."""
+    pytester.makepyfile(UNSEEN)
+    if how == "configuration":
+        pytester.makeini("[pytest]\nmq_broker = coilmq")
+    elif how == "environment":
+        monkeypatch.setenv("STOMPKIT_MQ_BROKER", "coilmq")
+    result = run(pytester, "-s", *(["--mq-broker=coilmq"] if how == "option" else []))
+    result.assert_outcomes(passed=UNSEEN.count("RAN"))
+    assert result.stdout.str().count("RAN coilmq") == UNSEEN.count("RAN")
+
+
 def test_any_other_broker_is_launched_by_its_command(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -442,11 +502,15 @@ def test_a_requirement_that_nobody_knows_is_told_before_any_test_runs(
         ("--mq-seed=x", "--mq-seed: expected a whole number, not 'x'"),
         ("--mq-queue-template=/queue/", "--mq-queue-template: expected {} once, *"),
         ("--mq-topic-template={}{}", "--mq-topic-template: expected {} once, *"),
+        (
+            "--mq-broker=a,b --mq=localhost:1",
+            "--mq-broker: the broker of --mq runs already *one name*",
+        ),
     ],
 )
 def test_a_mistake_is_told(pytester: pytest.Pytester, argument: str, said: str) -> None:
     pytester.makepyfile("def test_nothing(): pass")
-    result = run(pytester, argument)
+    result = run(pytester, *argument.split())
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {said}"])
 

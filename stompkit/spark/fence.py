@@ -60,6 +60,8 @@ class Span:
     starts: Fence = field(default_factory=dict)
     #: Ordinal after the last message, by partition.
     ends: Fence = field(default_factory=dict)
+    #: Both bounds as offsets of Spark's checkpoint, in JSON; empty if no batch precedes.
+    offsets: tuple[str, str] = ("", "")
 
     def check(self, fence: Fence) -> None:
         """Raise :class:`TargetBehindError` if the fence ends before the batch begins."""

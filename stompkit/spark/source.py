@@ -23,7 +23,8 @@ present at the broker.
 ``startingOffsets``                     ``earliest`` (the default), ``latest``, or ordinals
                                         ``{"0": 1200, "1": -2}``; -2 is earliest and -1 latest
 ``startingTimestamp``                   instead: ISO 8601, or milliseconds since 1970
-``endingOffsets``, ``endingTimestamp``  of a batch; by default ``latest``
+``endingOffsets``, ``endingTimestamp``  of a batch; by default ``latest``. With whole offsets of a
+                                        checkpoint as both bounds, a batch reads as the stream does
 ``failOnDataLoss``                      raise an error for messages lost by retention: ``true``
 ``minPartitions``                       minimum number of tasks
 ``maxRecordsPerTrigger``                maximum messages per micro-batch: 100000

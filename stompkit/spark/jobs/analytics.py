@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from stompkit._common.files import write_atomically
 from stompkit._common.text import text_of
@@ -22,8 +24,8 @@ from stompkit.spark.jobs.results.base import Mark, Results
 from stompkit.spark.jobs.results.counting import Counted, counted, query
 from stompkit.spark.jobs.results.report import made_report
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, seconds
+from stompkit.spark.stream.offsets import initial
 from stompkit.spark.stream.options import SourceOptions
-from stompkit.spark.stream.partitions import resolve
 from stompkit.spool import SpoolError
 
 __all__ = ["Analytics", "report_of", "results_of"]
@@ -50,8 +52,8 @@ class Analytics:
         self._place: Final = given.path or "the database of [analytics]"
         #: Result of the current batch: Spark's state must not be queried twice.
         self._counted: tuple[tuple[int, dict[int, int]], Counted] | None = None
-        #: Start of the job while no message is counted yet.
-        self._begin: tuple[int, ...] | None = None
+        #: Start of the stream without checkpoint, in JSON, as far as it is known before.
+        self._begin = ""
 
     @property
     def target(self) -> str:
@@ -74,10 +76,8 @@ class Analytics:
 
     def query(self, changes: DataFrame) -> DataFrame:
         """Return the query over the stream."""
-        try:
-            self._begin = resolve(self._settings.open_spool(), self._options().starting)
-        except (OSError, SpoolError):
-            self._begin = None  # the stream creates the spool, or reports the error
+        with suppress(OSError, SpoolError):  # the stream creates the spool, or reports the error
+            self._begin = self._initial()
         return query(changes, self._watermark_s, self._top_keys)
 
     def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span) -> Done:
@@ -92,7 +92,7 @@ class Analytics:
         if self._counted is None or self._counted[0] != (batch_id, fence):
             # A batch that is stored already is counted, too: the next one needs its state.
             ends = span.ends
-            own = self._own(df.sparkSession, fence, ends)
+            own = self._own(df.sparkSession, fence, span)
             reached = {
                 number: max(end - 1, fence.get(number, -1)) for number, end in ends.items() if end
             }
@@ -120,31 +120,37 @@ class Analytics:
     def _options(self) -> SourceOptions:
         return SourceOptions.parse(self._settings.source_options("analytics"))
 
-    def _own(
-        self, spark: SparkSession, fence: Mapping[int, int], ends: Mapping[int, int]
-    ) -> DataFrame | None:
+    def _initial(self) -> str:
+        """Return the offset at which a stream without checkpoint begins."""
+        options = self._options()
+        return json.dumps(initial(self._settings.open_spool(), options))
+
+    def _own(self, spark: SparkSession, fence: Mapping[int, int], span: Span) -> DataFrame | None:
         """Return the uncounted changes of a batch, read once more; ``None`` if there are none.
 
         The stream itself cannot provide them: Spark would treat it as two streams with separate
-        ends.
+        ends. They are read as the stream reads them: in its order, and without what it leaves out.
         """
-        begin = self._begin or ()
-        starts = {
-            number: fence.get(number, begin[number] - 1 if number < len(begin) else -1) + 1
-            for number in ends
-        }
-        if not any(starts[number] < end for number, end in ends.items()):
+        if all(end - 1 <= fence.get(number, -1) for number, end in span.ends.items()):
             return None
         options = self._options()
-        return (
+        start, end = span.offsets
+        if not start and (options.reader or not self._begin):
+            # The reader is registered by now, and tells where the stream has begun.
+            self._begin = self._initial()
+        batch = (
             spark.read.format("stomp")
             .options(**options.spool_options())
             .option("payload", "changeset")
             .option("failOnDataLoss", str(options.fail_on_data_loss).lower())
-            .option("startingOffsets", json.dumps(starts))
-            .option("endingOffsets", json.dumps(dict(ends)))
+            .option("startingOffsets", start or self._begin)
+            .option("endingOffsets", end)
             .load()
         )
+        is_counted = F.lit(False)
+        for number, last in fence.items():
+            is_counted |= (F.col("_partition") == number) & (F.col("_ordinal") <= last)
+        return batch.where(~is_counted)
 
     def fence(self, spool: str) -> dict[int, int]:
         """Return the ordinal of the last counted message, by partition."""

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from stompkit.spark.stream.offsets import planned
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.stream.partitions import plan, read, resolve
 from stompkit.spool import SpoolReader
@@ -29,7 +30,7 @@ _Ends = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class BatchReader(DataSourceReader):
-    """Reads the messages between two bounds."""
+    """Reads the messages between two bounds, or what a stream has read between two offsets."""
 
     def __init__(self, options: SourceOptions) -> None:
         """Start without open files: Spark creates readers in several processes."""
@@ -38,6 +39,8 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the input partitions once the broker has no more messages; raises SpoolError."""
         reader = self._received()
+        if self._options.batch is not None:
+            return list(planned(reader, *self._options.batch, self._options))
         start, end = self._ends(reader)
         return list(plan(reader, start, end, self._options))
 

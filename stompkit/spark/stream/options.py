@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from stompkit._common.certificates import authorities
 from stompkit._common.spelling import suggestion
@@ -102,6 +102,8 @@ class SourceOptions:
     starting: Bound = "earliest"
     ending: Bound = "latest"
     """End of a batch read."""
+    batch: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    """Offsets of a checkpoint as both bounds: the stream's batch between them is read."""
     fail_on_data_loss: bool = True
     min_partitions: int = 1
     max_records: int = _DEFAULT_ROWS
@@ -159,6 +161,7 @@ class SourceOptions:
             partitions=given.number("partitions", 1),
             starting=starting,
             ending=given.bound("ending", "latest"),
+            batch=given.batch(),
             fail_on_data_loss=given.truth("failOnDataLoss", default=True),
             min_partitions=given.number("minPartitions", 1),
             max_records=given.number(
@@ -342,6 +345,14 @@ class _Given:
                 )
             made[int(partition)] = ordinal
         return made
+
+    def batch(self) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+        """Return both bounds of a batch, if they are the offsets of a checkpoint."""
+        texts = [self.text(f"{name}Offsets").strip() for name in ("starting", "ending")]
+        if not all(text.startswith("{") for text in texts):
+            return None
+        start, end = (self._json_object("Offsets", text) for text in texts)
+        return (start, end) if "spool" in start and "spool" in end else None
 
     def _json_object(self, name: str, text: str) -> dict[str, object]:
         found: object

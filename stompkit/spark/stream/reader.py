@@ -1,9 +1,4 @@
-"""Reading a spool as a stream.
-
-An offset is ``{"v": 1, "spool": ID, "p": {"0": ORDINAL, ...}}``. The id prevents the use of a
-checkpoint with another spool, whose ordinals identify other messages. For changes, ``o`` contains
-the progress of each origin, which determines the order of changesets.
-"""
+"""Reading a spool as a stream, from offset to offset."""
 
 from __future__ import annotations
 
@@ -21,12 +16,18 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from stompkit.spark.stream.offsets import (
+    initial,
+    made_offset,
+    ordinals_of,
+    origins_of,
+    planned,
+)
 from stompkit.spark.stream.options import SourceOptions
-from stompkit.spark.stream.order import Scan, scan
 from stompkit.spark.stream.origins import Gap, Origins
-from stompkit.spark.stream.partitions import plan, read, resolve
+from stompkit.spark.stream.partitions import read
 from stompkit.spark.stream.scans import WAY_OUT, Begins, Skips, settled
-from stompkit.spool import OtherSpoolError, SpoolError, SpoolReader
+from stompkit.spool import SpoolError, SpoolReader
 
 if TYPE_CHECKING:
     from stompkit.spark.stream.intake import Intake
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["StreamReader"]
 
 _log: Final = logging.getLogger(__name__)
-_FORMAT: Final = 1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,20 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the start offset of a query without checkpoint."""
-        reader = self._open()
-        name, starting = self._options.reader, self._options.starting
-        if name and (starting == "latest" or isinstance(starting, (int, float))):
-            # Only the registered reader shows whether this is the first start.
-            known = reader.readers().get(name)
-            if known is not None:
-                return self._beginning(reader, known.positions)
-        return self._beginning(reader, resolve(reader, starting))
-
-    def _beginning(self, reader: SpoolReader, ordinals: Sequence[int]) -> dict[str, Any]:
-        """Return an offset before which no message was scanned."""
-        if self._options.payload == "raw":
-            return _offset(reader, ordinals)
-        return _offset(reader, ordinals, Origins(has_past=any(ordinals)))
+        return initial(self._open(), self._options)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the maximum size of a micro-batch."""
@@ -96,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         SpoolError if the spool ends before ``start``.
         """
         reader = self._open()
-        begin = _ordinals(reader, start)
+        begin = ordinals_of(reader, start)
         self._register(begin)
         # Spark reports a finished batch only when it starts the next one. It asks for offsets
         # before that, so a query that waits for messages does not appear to lag.
@@ -110,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         end = head if self._target is None else self._target
         if end == begin:
-            self._watch(_origins(start))
+            self._watch(origins_of(start))
             return start
         if not isinstance(limit, ReadAllAvailable):
             # Lost messages do not count towards the limits.
@@ -121,9 +108,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if isinstance(limit, ReadMaxRows):
                 end = _fewer(begin, end, limit.max_rows)
         if self._options.payload == "raw":
-            return _offset(reader, end)
+            return made_offset(reader, end)
         end, origins = self._ordered(reader, start, begin, end)
-        return start if end == _ordinals(reader, start) else _offset(reader, end, origins)
+        return start if end == ordinals_of(reader, start) else made_offset(reader, end, origins)
 
     def _ordered(
         self,
@@ -136,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         head = reader.head() if self._target is None else self._target
         bounds = list(zip(begin, end, head, strict=True))
         policy = self._options.gap
-        scans, origins = settled(reader, bounds, lambda: _origins(start), self._decide, policy)
+        scans, origins = settled(reader, bounds, lambda: origins_of(start), self._decide, policy)
         ends = tuple(each.end for each in scans)
         if ends == head:
             self._watch(origins)
@@ -209,26 +196,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the end of the spool: its distance from the query's offset is the lag."""
         reader = self._open()
-        return _offset(reader, reader.head())
+        return made_offset(reader, reader.head())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the input partitions; raises the errors of :meth:`latestOffset`."""
         reader = self._open()
-        begin = _ordinals(reader, start)
-        self._register(begin)
-        ends = _ordinals(reader, end)
-        scans: dict[int, Scan] = {}
-        if self._options.payload != "raw" and "o" in end:
-            origins, known = _origins(start), _origins(end).known
-            # Repeat the decisions made when the end was determined.
-            skips = {name: each.passed for name, each in known.items()}
-            begins = {name: each.begun for name, each in known.items()}
-            floor = reader.floor()
-            for number, last in enumerate(ends):
-                first = max(begin[number], floor[number])
-                bounds = (number, first, last, last)
-                scans[number] = scan(reader, *bounds, origins, skips=skips, begins=begins)
-        return list(plan(reader, begin, ends, self._options, scans))
+        self._register(ordinals_of(reader, start))
+        return planned(reader, start, end, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -236,7 +210,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Allow retention to remove the messages before an offset."""
-        self._note(_ordinals(self._open(), end))
+        self._note(ordinals_of(self._open(), end))
 
     def _note(self, positions: tuple[int, ...]) -> None:
         """Report the progress of the query to retention."""
@@ -267,34 +241,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.reader and not self._is_registered:
             self._open().register(self._options.reader, positions)
             self._is_registered = True
-
-
-def _offset(
-    reader: SpoolReader, ordinals: Sequence[int], origins: Origins | None = None
-) -> dict[str, Any]:
-    positions = {str(number): ordinal for number, ordinal in enumerate(ordinals)}
-    made = {"v": _FORMAT, "spool": reader.id, "p": positions}
-    return made if origins is None else {**made, "o": origins.dump()}
-
-
-def _origins(offset: Mapping[str, Any]) -> Origins:
-    """Return the progress of origins at an offset; unknown in offsets of an earlier version."""
-    return Origins.load(offset["o"]) if "o" in offset else Origins(has_past=True)
-
-
-def _ordinals(reader: SpoolReader, offset: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the ordinals of an offset; raises SpoolError for another spool."""
-    if offset.get("v") != _FORMAT:
-        raise SpoolError(
-            f"the checkpoint has offsets of format {offset.get('v')}, and {_FORMAT} is known"
-        )
-    if offset["spool"] != reader.id:
-        raise OtherSpoolError(
-            f"{reader.place} has the spool {reader.id}, and the checkpoint is about "
-            f"{offset['spool']}, whose ordinals are others: bring the former one back, or begin "
-            "with a new checkpoint"
-        )
-    return tuple(offset["p"].get(str(number), 0) for number in range(reader.partitions))
 
 
 def _fewer(start: tuple[int, ...], end: tuple[int, ...], most: int) -> tuple[int, ...]:

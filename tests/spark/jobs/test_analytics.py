@@ -78,7 +78,10 @@ class Fact(NamedTuple):
 
 
 def seeded(count: int) -> tuple[list[Record], list[Fact]]:
-    """Return messages and their facts; some are old, from a clock that is ahead, or invalid."""
+    """Return messages and their facts.
+
+    Some are old, from a clock that is ahead, invalid, or repeated by another broker.
+    """
     chance = random.Random(8)
     records: list[Record] = []
     facts: list[Fact] = []
@@ -87,6 +90,11 @@ def seeded(count: int) -> tuple[list[Record], list[Fact]]:
     for number in range(count):
         received = BEGIN + timedelta(seconds=2 * number, milliseconds=chance.randrange(1000))
         received_s = received.timestamp()
+        if number > 50 and number % 50 == 31:
+            received_us = round(received_s * 1e6)
+            again = records[30]._replace(message_id="", event_id="", received_us=received_us)
+            records.append(again)
+            continue
         if number % 50 == 7:
             records.append(next(unreadable)._replace(received_us=round(received_s * 1e6)))
             facts.append(Fact(number, "", "unreadable", None, received_s, None))

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from pyspark.sql.datasource import InputPartition
 
+from stompkit.spark.stream.batch import BatchReader
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.stream.partitions import read
 from stompkit.spark.stream.ranges import batches_of
@@ -24,12 +26,20 @@ Row = tuple[str, int, int, int]
 
 
 class Query:
-    """A query as Spark runs it: with a stored offset, and partitions read elsewhere."""
+    """A query as Spark runs it: with a stored offset, and partitions read elsewhere.
+
+    Each batch is also read once more between its offsets, and has the same rows.
+    """
 
     def __init__(self, folder: Path, *, once: bool = False, **options: str) -> None:
         """Read a spool; with ``once`` its present contents only."""
-        given = {"spool": str(folder), "payload": "changeset", "beginningWait": "600", **options}
-        self._options = SourceOptions.parse(given)
+        self._given = {
+            "spool": str(folder),
+            "payload": "changeset",
+            "beginningWait": "600",
+            **options,
+        }
+        self._options = SourceOptions.parse(self._given)
         self._once = once
         self.offset: dict[str, Any] | None = None
         #: Origin, sequence, number of the change, and ordinal.
@@ -52,14 +62,24 @@ class Query:
         if end == start:
             return False
         # As after a crash: planned by another process.
-        for part in StreamReader(self._options).partitions(start, end):
+        found = self._rows(StreamReader(self._options).partitions(start, end))
+        bounds = {"startingOffsets": json.dumps(start), "endingOffsets": json.dumps(end)}
+        once_more = BatchReader(SourceOptions.parse({**self._given, **bounds}))
+        assert self._rows(once_more.partitions()) == found
+        self.rows += found
+        self.offset = end
+        return True
+
+    def _rows(self, partitions: Sequence[InputPartition]) -> list[Row]:
+        """Return what tasks read."""
+        rows: list[Row] = []
+        for part in partitions:
             batches = read(pickle.loads(pickle.dumps(part)))
             for batch in batches_of(batches) if self._options.payload == "ranges" else batches:
                 names = ("origin", "sequence", "change", "_ordinal")
                 columns = [batch.column(name).to_pylist() for name in names]
-                self.rows += zip(*columns, strict=True)
-        self.offset = end
-        return True
+                rows += zip(*columns, strict=True)
+        return rows
 
 
 def messages(*sequences: int, origin: str = "shop", most: int = 1 << 20) -> list[Record]:

@@ -108,16 +108,17 @@ def test_a_stream_begins_where_it_is_told(stream: Streaming, tmp_path: Path) -> 
         stream(startingOffsets='{"3": 7}').initialOffset()
 
 
+@pytest.mark.parametrize("latest", ["latest", '{"0": -1}'])
 def test_the_start_of_a_named_reader_is_kept_while_no_batch_is_done(
-    stream: Streaming, tmp_path: Path
+    stream: Streaming, tmp_path: Path, latest: str
 ) -> None:
     fill(tmp_path, plain(0, 5))
-    first = stream(startingOffsets="latest", reader="replica")
+    first = stream(startingOffsets=latest, reader="replica")
     start = first.initialOffset()
     first.latestOffset(start, ReadAllAvailable())
     fill(tmp_path, plain(5, 9))
-    assert stream(startingOffsets="latest", reader="replica").initialOffset() == start
-    assert ordinals(stream(startingOffsets="latest").initialOffset()) == [9]
+    assert stream(startingOffsets=latest, reader="replica").initialOffset() == start
+    assert ordinals(stream(startingOffsets=latest).initialOffset()) == [9]
 
 
 def test_retention_waits_for_a_named_reader(stream: Streaming, tmp_path: Path) -> None:

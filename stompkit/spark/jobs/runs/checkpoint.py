@@ -25,6 +25,8 @@ class Offset(NamedTuple):
     spool: str
     #: Ordinal after the last message, by partition.
     ends: dict[int, int]
+    #: The whole offset, in JSON.
+    text: str
 
 
 class Checkpoint:
@@ -45,7 +47,7 @@ class Checkpoint:
             for line in self._lines(f"offsets/{batch_id}"):
                 if line.startswith("{") and "p" in (found := json.loads(line)):
                     ends = {int(number): end for number, end in found["p"].items()}
-                    return Offset(found["spool"], ends)
+                    return Offset(found["spool"], ends, line)
         return None
 
     def span(self, batch_id: int) -> Span:
@@ -54,7 +56,9 @@ class Checkpoint:
         own = self.offset(batch_id)
         if own is None:
             raise RuntimeError(f"{self.place}/offsets/{batch_id} has no offset of the format stomp")
-        return Span({} if before is None else before.ends, own.ends)
+        if before is None:
+            return Span({}, own.ends, ("", own.text))
+        return Span(before.ends, own.ends, (before.text, own.text))
 
     def put_aside(self) -> None:
         """Remove the checkpoint, so that the query starts from scratch; raises PipelineError."""

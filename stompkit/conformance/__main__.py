@@ -134,6 +134,7 @@ def _run(options: argparse.Namespace, selection: Selection, cases: int) -> Repor
                 selection,
                 control=control,
                 jobs=options.jobs,
+                required=options.require,
                 on_case=progress.case,
                 on_result=progress.result,
             )

@@ -18,7 +18,7 @@ from stompkit.conformance.run.options import parser
 from stompkit.testing import RunningBroker
 from tests.conformance.command import BOUND_S, environment, interruptible, read_report
 from tests.conformance.conftest import Serve, Suite
-from tests.conformance.scripted import Line, receipts
+from tests.conformance.scripted import Line, frame, receipts
 
 QUICK = "1.2/connect/connected-on-accept"
 
@@ -46,6 +46,7 @@ MISTAKES = [
     (["--badge", "{file}/x.json"], ["--badge", "is not a folder"]),
     (["--update-baseline", "."], ["--update-baseline", ". is a folder"]),
     (["--cases", "nosuch"], ["--cases", "'nosuch' is not a folder"]),
+    (["--require", "1.2,2.0"], ["--require", "'2.0' is not a version: 1.0, 1.1, 1.2"]),
     (["--timeout", "0"], ["--timeout", "'0' is not a number of seconds"]),
     (["--timeout", "nan"], ["--timeout", "'nan' is not a number of seconds"]),
     (["--quiet-time", "soon"], ["--quiet-time", "'soon' is not a number of seconds"]),
@@ -150,6 +151,43 @@ def test_all_is_well(suite: Suite, mq: str) -> None:
     assert done.status == 0, done.told
     assert "none failed" in done.out
     assert not done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["1.2/send", "1.1/ack"], "Nothing was judged: each case is UNSUPPORTED."),
+        (
+            ["--require", "1.0,1.1,1.2", "1.0/connect"],
+            "The target does not speak STOMP 1.1, 1.2, which --require names: it speaks 1.0.",
+        ),
+    ],
+)
+def test_run_without_what_it_was_to_judge_is_no_success(
+    arguments: list[str], sentence: str, suite: Suite, serve: Serve, tmp_path: Path
+) -> None:
+    """A server that refuses newer versions has no case that failed."""
+
+    def old(line: Line) -> None:
+        _, headers = line.frame()
+        if "accept-version" in headers:
+            line.send(frame("ERROR", {"message": "no"}))
+            return
+        line.send(frame("CONNECTED", {"session": "1"}))
+        line.wait()
+
+    reports = ("--json", "r.json", "--junit", "r.xml", "--html", "r.html", "--badge", "r.badge")
+    done = suite("--mq", serve(old).address, *arguments, *reports)
+    assert done.status == 1, done.told
+    said = " ".join(done.out.split())
+    assert sentence in said
+    assert "none failed" not in said
+    assert not [
+        each for each in read_report(tmp_path / "r.json").results if each.verdict == "FAILED"
+    ]
+    assert 'errors="1"' in (tmp_path / "r.xml").read_text()
+    assert sentence.rstrip(".") in (tmp_path / "r.html").read_text("utf-8")
+    assert "no result" in (tmp_path / "r.badge").read_text()
 
 
 def test_our_own_broker_is_started_and_stopped(suite: Suite) -> None:

@@ -20,6 +20,7 @@ import yaml
 
 from stompkit.conformance.run.options import parser
 from stompkit.testing import RunningBroker
+from tests.conformance.scripted import Line, ScriptedServer, frame
 from tests.ports import free_ports
 
 ROOT: Final = Path(__file__).parents[2]
@@ -105,6 +106,7 @@ def test_a_broker_is_tested_and_reports_are_kept(runner: Path, stomp_broker: Run
         mq=f"{stomp_broker.host}:{stomp_broker.port}",
         cases="1.2/send/del* 1.2/connect/connected-on-accept",
         expect="known.toml",
+        require="1.1,1.2",
         login="alice",
         passcode="very secret",
         vhost="shop floor",
@@ -123,6 +125,19 @@ def test_a_broker_is_tested_and_reports_are_kept(runner: Path, stomp_broker: Run
     assert "1.2/send/delivers" in names
     assert "1.2/connect/connected-on-accept" in names
     assert "very secret" not in report
+
+
+def test_a_broker_without_a_required_version_fails_the_step(runner: Path) -> None:
+    def old(line: Line) -> None:
+        line.frame()
+        line.send(frame("CONNECTED", {"session": "1"}))
+
+    with ScriptedServer(old) as server:
+        done = run(
+            "Run the suite", runner, mq=server.address, cases="1.2/send/delivers", require="1.2"
+        )
+    assert (done.status, done.outputs["status"]) == (1, "1"), done.printed
+    assert "The target does not speak STOMP 1.2" in done.summary
 
 
 def test_a_broker_that_does_not_answer_fails_the_step(runner: Path) -> None:

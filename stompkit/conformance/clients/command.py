@@ -44,6 +44,7 @@ _OF_SERVERS = {
     "cases": None,
     "no_ack": False,
     "no_receipts": False,
+    "require": (),
 }
 _WIDTH = 80
 

@@ -25,7 +25,7 @@ def to_badge(report: Report, *, strict: bool = False) -> bytes:
     total = counts.total() - counts[Verdict.UNSUPPORTED]
     failed = counts[Verdict.FAILED] + (counts[Verdict.NON_STRICT] if strict else 0)
     badge: dict[str, object] = {"schemaVersion": 1, "label": "STOMP conformance"}
-    if report.complete and not report.errors and total:
+    if report.complete and not report.errors and not report.shortcomings() and total:
         badge["message"] = f"{total - failed} of {total}"
         badge["color"] = _colour((total - failed) / total, spotless=not counts[Verdict.NON_STRICT])
     else:

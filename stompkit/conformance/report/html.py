@@ -64,6 +64,8 @@ def _facts(report: Report) -> dict[str, str]:
     if not report.complete:
         done = f"{len(report.results)} of {report.selected} cases"
         facts["cut short"] = f"after {done}: {report.cut_short}"
+    if shortcomings := report.shortcomings():
+        facts["failed"] = "; ".join(shortcomings)
     if report.errors:
         facts["errors"] = f"{len(report.errors)} in the suite itself"
     if report.better_than_expected:

@@ -19,12 +19,12 @@ def to_junit(report: Report, *, strict: bool = False) -> bytes:
 
     NON-STRICT therefore counts as passed unless ``strict``. UNSUPPORTED and expected deviations
     count as skipped; an expected deviation that did not occur is a failure. An interrupted run has
-    one additional error.
+    one additional error, and so has one that fails as a whole.
     """
     failures = {result.id: result.detail for result in report.unexpected(strict=strict)}
     failures |= dict.fromkeys(report.better_than_expected, "better than expected")
     cases = [_case(result, failures.get(result.id)) for result in report.results]
-    problems = [*report.errors, report.cut_short]
+    problems = [*report.errors, report.cut_short, *report.shortcomings()]
     cases += [_error(problem) for problem in problems if problem]
     count = Counter(child.tag for case in cases for child in case)
     suite = ElementTree.Element(

@@ -65,6 +65,8 @@ class Report(msgspec.Struct, kw_only=True):
     failed_command: str = ""
     #: Number of selected cases.
     selected: int = 0
+    #: Versions of STOMP that the user requires the server to speak.
+    required: list[str] = []
     results: list[CaseResult]
     #: Cases with an expected deviation that did not occur.
     better_than_expected: list[str] = []
@@ -97,6 +99,24 @@ class Report(msgspec.Struct, kw_only=True):
         """Return the results that make the run fail."""
         bad = {Verdict.FAILED, Verdict.NON_STRICT} if strict else {Verdict.FAILED}
         return [each for each in self.results if each.verdict in bad and not each.expected]
+
+    def shortcomings(self) -> list[str]:
+        """Return why the run fails as a whole, whatever its cases found: sentences without a stop.
+
+        A case that is UNSUPPORTED proves nothing: a run of such cases alone must not look like a
+        success, unless each of them is expected.
+        """
+        found = []
+        spoken = self.target.versions
+        if missing := [each for each in self.required if each not in spoken]:
+            found.append(
+                f"The target does not speak STOMP {', '.join(missing)}, which --require names:"
+                f" it speaks {', '.join(spoken)}"
+            )
+        if self.results and all(each.verdict is Verdict.UNSUPPORTED for each in self.results):
+            if not all(each.expected for each in self.results):
+                found.append("Nothing was judged: each case is UNSUPPORTED")
+        return found
 
 
 def _by_version(seen: Mapping[str, Iterable[str]]) -> str:

@@ -90,7 +90,10 @@ def judgement(report: Report, *, strict: bool) -> list[str]:
     failed = len(report.unexpected(strict=strict))
     expected = sum(bool(each.expected) for each in report.results)
     noun = _cases(cases)
-    text = f"{failed} of {cases} {noun} failed" if failed else f"{cases} {noun}, none failed"
+    shortcomings = report.shortcomings()
+    told += [f"{each}." for each in shortcomings]
+    none = "but the run failed" if shortcomings else "none failed"
+    text = f"{failed} of {cases} {noun} failed" if failed else f"{cases} {noun}, {none}"
     if better := len(report.better_than_expected):
         text += f", {better} better than listed"
     if expected:

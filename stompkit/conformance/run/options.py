@@ -24,6 +24,7 @@ from stompkit.conformance.run.values import (
     seconds,
     template,
     value,
+    versions,
 )
 from stompkit.testing import BROKERS
 
@@ -47,7 +48,8 @@ verdicts:
 
 exit status:
   0    all verdicts are as expected
-  1    a case failed unexpectedly, or passed although --expect lists it
+  1    a case failed unexpectedly, or passed although --expect lists it, or each
+       case is UNSUPPORTED, or a version of --require is not spoken
   2    wrong command line, no case selected, or a command given by an option
        failed
   3    no STOMP server answers, or it stopped answering
@@ -270,6 +272,14 @@ def _add_selection(made: argparse.ArgumentParser) -> None:
 def _add_judgement(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("judgement")
     group.add_argument("--strict", action="store_true", help="count NON-STRICT as a failure")
+    group.add_argument(
+        "--require",
+        metavar="VERSIONS",
+        type=versions,
+        default=(),
+        help="fail unless the server speaks these comma-separated versions, such as 1.1,1.2; "
+        "cases of a version that it does not speak are UNSUPPORTED, which is not a failure",
+    )
     known = ", ".join(expectations_shipped())
     lists = group.add_mutually_exclusive_group()
     lists.add_argument(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 
@@ -22,6 +22,7 @@ from stompkit.conformance.run.session import (
 )
 from stompkit.conformance.target import Capabilities
 from stompkit.conformance.verdict import CaseResult
+from stompkit.frames import Version
 
 __all__ = ["Exit", "HarnessError", "Selection", "all_cases", "cases_folder", "exit_of", "run"]
 
@@ -31,7 +32,7 @@ class Exit(IntEnum):
 
     #: All results are as expected.
     OK = 0
-    #: A case failed unexpectedly, or an expected deviation did not occur.
+    #: A case failed unexpectedly, an expected deviation did not occur, or the run fails as a whole.
     FAILURES = 1
     #: The command line is invalid or selects no cases, or one of its commands failed.
     USAGE = 2
@@ -65,12 +66,14 @@ def run(
     *,
     control: Control | None = None,
     jobs: int = 1,
+    required: Sequence[Version] = (),
     on_case: Callable[[Case], None] = lambda case: None,
     on_result: Callable[[CaseResult], None] = lambda result: None,
 ) -> Report:
     """Run the selected cases on a target; errors of the suite itself are in ``errors``.
 
-    ``control`` can restart the target; ``jobs`` is the maximum number of parallel cases.
+    ``control`` can restart the target; ``jobs`` is the maximum number of parallel cases. The run
+    fails unless the target speaks the ``required`` versions.
     ``on_case`` is called before each case, ``on_result`` after each result.
     """
     began = time.monotonic()
@@ -90,6 +93,7 @@ def run(
         complete=not state.cut_short,
         cut_short=state.cut_short,
         selected=len(state.cases),
+        required=list(required),
         results=sorted(state.results, key=lambda result: order[result.id]),
         failed_command=state.failed_command,
         errors=state.errors,
@@ -106,6 +110,6 @@ def exit_of(report: Report, *, strict: bool) -> Exit:
         return Exit.USAGE
     if not report.complete:
         return Exit.UNREACHABLE
-    if report.unexpected(strict=strict) or report.better_than_expected:
+    if report.unexpected(strict=strict) or report.better_than_expected or report.shortcomings():
         return Exit.FAILURES
     return Exit.OK

@@ -19,6 +19,7 @@ from stompkit._common.spelling import did_you_mean
 from stompkit.conformance.report.report import check_writable
 from stompkit.conformance.requirements import Level
 from stompkit.conformance.run.runner import HarnessError, cases_folder
+from stompkit.frames import VERSIONS, Version
 from stompkit.testing import BROKERS, Place
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "seconds",
     "template",
     "value",
+    "versions",
 ]
 
 #: Maximum number of jobs: more would only measure the load capacity of the target.
@@ -123,6 +125,17 @@ def levels(text: str) -> tuple[Level, ...]:
             f"{min(unknown)!r} is not a level: {LEVELS}, comma-separated"
         )
     return chosen
+
+
+def versions(text: str) -> tuple[Version, ...]:
+    """Parse a comma-separated list of versions of STOMP."""
+    words = {word.strip() for word in text.split(",")}
+    unknown = words - set(VERSIONS)
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"{min(unknown)!r} is not a version: {', '.join(VERSIONS)}, comma-separated"
+        )
+    return tuple(version for version in VERSIONS if version in words)
 
 
 def seconds(text: str) -> float:

@@ -51,7 +51,7 @@ def health(
     if status.quarantined:
         found.append(f"{_amount(len(status.quarantined), 'changeset')} in quarantine")
     if status.problems:
-        found.append(f"{_amount(len(status.problems), 'row')} refused by the tables")
+        found.append(f"{_amount(len(status.problems), 'row')} refused by the tables or a rule")
     found += (
         f"{peer} has the same changesets and other rows in {', '.join(tables)}"
         for peer, tables in sorted(status.diverged.items())
@@ -100,7 +100,10 @@ _GAUGES: Final[dict[str, tuple[str, Callable[[Status], float]]]] = {
         lambda status: len(status.skipped),
     ),
     "conflicts": ("Rows with losers of a conflict.", lambda status: status.conflicts),
-    "problems": ("Rows that the tables refuse.", lambda status: len(status.problems)),
+    "problems": (
+        "Rows that the tables refuse, or for which a rule has failed.",
+        lambda status: len(status.problems),
+    ),
     "divergence": (
         "Tables with other rows than at a node with the same changesets.",
         lambda status: len({table for tables in status.diverged.values() for table in tables}),
@@ -154,7 +157,7 @@ def prometheus_replica(
     ``stompkit_replica_held``, ``_held_bytes``, ``_quarantined``, ``_skipped``
         changesets held for their predecessors, changesets that cannot be applied, and skipped ones.
     ``stompkit_replica_conflicts``, ``_problems``
-        rows with lost versions, and rows that the tables refuse.
+        rows with lost versions, and rows that the tables refuse or for which a rule has failed.
     ``stompkit_replica_divergence``
         tables whose rows differ from a node with the same changesets: always 0 without a defect.
     ``stompkit_replica_peers``, ``_changesets``

@@ -119,6 +119,7 @@ def custom(name: str, function: Callable[[Sequence[Candidate]], Value]) -> Rule:
     """Merge the versions, sorted by their stamps, with a function.
 
     It must be deterministic and depend on its argument only. It is called only if versions differ.
+    If it fails, the last version is visible, and the status lists the row among its problems.
     ``name`` represents it in :attr:`Rules.fingerprint`: rename a function whose behaviour changes.
     Raises :class:`RuleError` for an empty name.
     """
@@ -130,7 +131,7 @@ def custom(name: str, function: Callable[[Sequence[Candidate]], Value]) -> Rule:
             value = function(candidates)
             to_json(value)
         except InvalidValueError as problem:
-            raise RuleError(f"the rule {name!r} gave no value: {problem}") from None
+            raise RuleError(f"the rule {name!r} gave no value: {problem}") from problem
         except Exception as error:
             raise RuleError(f"the rule {name!r} failed: {error!r}") from error
         return Candidate(candidates[-1].stamp, value)

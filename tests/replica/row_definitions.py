@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from stompkit.replica.rows import Candidate, Stamp
-from stompkit.replica.rules import TableRules
+from stompkit.replica.rules import RuleError, TableRules
 from stompkit.replica.vectors import covers
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.values import Value, to_json
@@ -139,7 +139,10 @@ class Defined:
         candidates = [Candidate(stamp, value) for stamp, value in versions.items()]
         if len(_forms(versions)) < 2:
             return candidates[0].value if candidates else _MISSING
-        return self._rules.rule(name).pick(candidates).value
+        try:
+            return self._rules.rule(name).pick(candidates).value
+        except RuleError:
+            return max(candidates, key=lambda each: each.stamp).value
 
     def _counter(self, name: str, initial: Value) -> Value:
         amounts = []

@@ -44,6 +44,11 @@ def _longest(candidates: Sequence[Candidate]) -> Value:
     return max((str(each.value) for each in candidates), key=lambda text: (len(text), text))
 
 
+def _failing(candidates: Sequence[Candidate]) -> Value:
+    """Fail for some values, as a function of an application can."""
+    return max((each.value for each in candidates), key=lambda value: int(str(value)))
+
+
 #: Possible values of columns, by their names.
 COLUMNS: dict[str, st.SearchStrategy[Value]] = {
     "last": st.sampled_from(["x", "y", 1, 1.0, True, None, {"b": 1, "a": 2}]),
@@ -51,6 +56,7 @@ COLUMNS: dict[str, st.SearchStrategy[Value]] = {
     "first": st.sampled_from(["x", "y"]),
     "ranked": st.sampled_from(["x", "y"]),
     "made": st.sampled_from(["x", "yy", "zzz"]),
+    "failing": st.sampled_from(["x", "1", "22"]),
     "total": st.none() | st.integers(-3, 3) | st.just(2**70),
     "price": st.sampled_from([Decimal("1.50"), Decimal("-1.5"), Decimal("0.00"), Decimal("1E+2")]),
     "list": st.none() | st.lists(st.sampled_from(["a", "b", 1, 1.0, None]), max_size=3),
@@ -64,6 +70,7 @@ def rules_for(on_delete: OnDelete) -> TableRules:
         "first": first_writer(),
         "ranked": origin_priority("B", "10"),
         "made": custom("longest", _longest),
+        "failing": custom("largest", _failing),
         "total": counter(),
         "price": counter(),
         "list": members(),

@@ -85,7 +85,7 @@ def values(status: Callable[[], Status], **more: Any) -> dict[str, float]:
         (but(channels=[("notes", False)]), "there is no connection to the broker of channel notes"),
         (but(bootstrap="running"), "bootstrap: running"),
         (but(quarantined=[("bob~00000002:5", "x")]), "1 changeset in quarantine"),
-        (but(problems=[("users", {"id": 1}, "x")] * 2), "2 rows refused by the tables"),
+        (but(problems=[("users", {"id": 1}, "x")] * 2), "2 rows refused by the tables or a rule"),
         (
             but(diverged={B: ["users", "orders"]}),
             f"{B} has the same changesets and other rows in users, orders",

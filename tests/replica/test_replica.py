@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from queue import Queue
@@ -32,11 +32,12 @@ from stompkit.replica import (
     Rules,
     TableRules,
     counter,
+    custom,
     generate_key,
     origin_priority,
 )
 from stompkit.replica._reconciling import Difference
-from stompkit.replica.rules import OnDelete
+from stompkit.replica.rules import Candidate, OnDelete
 from stompkit.replication.model.events import Changeset
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.proxy import Proxy
@@ -622,6 +623,33 @@ def test_a_row_that_the_database_refuses_is_told_and_tried_again(a: Node, b: Nod
     b.replica.retry()
     assert b.titles == {"1": "same", "2": "same", "3": "same"}
     assert b.replica.status().problems == []
+
+
+def test_a_rule_that_fails_stops_no_node(nodes: Nodes) -> None:
+    is_mended = threading.Event()
+
+    def largest(versions: Sequence[Candidate]) -> str:
+        return max((str(each.value) for each in versions), key=len if is_mended.is_set() else int)
+
+    rules = Rules(tables={"notes": TableRules(columns={"title": custom("largest", largest)})})
+    a, b = (nodes(branch, rules=rules).start() for branch in ("AA", "BB"))
+    a.add("1", "0")
+    b.has(a)
+    offline(a, b, lambda: a.change("1", title="twelve"), lambda: b.change("1", title="7"))
+    everywhere(a, b)
+    b.add("2", "1")
+    a.has(b)
+    for node in (a, b):
+        ((table, key, reason),) = node.replica.status().problems
+        assert (table, key) == ("notes", {"id": "1"})
+        assert reason == "the rule 'custom largest' of column title has failed: ValueError"
+        assert node.titles == {"1": "7", "2": "1"}
+        assert node.replica.check() == []
+    is_mended.set()
+    for node in (a, b):
+        node.replica.retry()
+        assert node.replica.status().problems == []
+        assert node.titles == {"1": "twelve", "2": "1"}
 
 
 def test_what_a_hook_refuses_is_in_quarantine_until_it_is_retried(nodes: Nodes, a: Node) -> None:

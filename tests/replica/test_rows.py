@@ -12,6 +12,7 @@ from stompkit.replica.rules import (
     OnDelete,
     Rules,
     TableRules,
+    counter,
     custom,
     first_writer,
     origin_priority,
@@ -231,6 +232,27 @@ def test_custom_rule_may_make_what_nobody_has_written() -> None:
     row.take((B, 1), "update", {"a": "B"}, {"a": ""}, knows={A: 1}, hlc=3)
     assert row.visible == {"a": "CB"}
     assert [each.value for each in row.conflicts[0].losers] == ["B", "C"]
+
+
+def test_last_version_is_seen_if_a_rule_fails_and_the_reason_has_no_values() -> None:
+    largest = custom("largest", lambda versions: max(int(each.value) for each in versions))
+    row = inserted({"a": "1", "b": ""}, TableRules(columns={"a": largest}))
+    row.take((B, 1), "update", {"a": "secret"}, {"a": "1"}, knows={A: 1}, hlc=2)
+    row.take((C, 1), "update", {"a": "7"}, {"a": "1"}, knows={A: 1}, hlc=3)
+    assert row.visible == {"a": "7", "b": ""}
+    (conflict,) = row.conflicts
+    assert [each.value for each in conflict.losers] == ["secret"]
+    assert conflict.problem == "the rule 'custom largest' of column a has failed: ValueError"
+
+
+def test_default_rule_that_gives_a_counter_no_number_has_failed() -> None:
+    rules = TableRules(default=custom("text", str), columns={"n": counter()})
+    row = Row(rules)
+    row.take((A, 1), "write", {"n": 1}, knows={})
+    row.take((B, 1), "write", {"n": 2}, knows={}, hlc=2)
+    row.take((A, 2), "update", {"n": 5}, {"n": 2}, knows={B: 1}, hlc=3)
+    assert row.visible == {"n": 5}
+    assert "column n is a counter" in row.conflicts[0].problem
 
 
 @pytest.mark.parametrize("action", ["read", "truncate", "schema"])

@@ -200,12 +200,13 @@ class WorkingRows:
     def _write(self, data: Data, rows: Iterable[_Row]) -> dict[bytes, str]:
         wanted = []
         for row in rows:
+            row.problem = ""
             row.visible = row.state.visible(self._rules.of(row.table))
             if row.table in data.names:
                 wanted.append(Wanted(row.id, row.table, row.key, row.visible))
         problems = data.write(self._tx.connection, wanted) if wanted else {}
-        for each in wanted:
-            self._rows[each.id].problem = problems.get(each.id, "")
+        for id, problem in problems.items():
+            self._rows[id].problem = problem
         return problems
 
     def place(self, id: bytes) -> str:
@@ -222,6 +223,7 @@ class WorkingRows:
             rules = self._rules.of(row.table)
             row.visible = row.state.visible(rules)
             conflicts = row.state.conflicts(rules)
+            failed = next((each.problem for each in conflicts if each.problem), "")
             self.conflicts += [
                 (row.table, row.key, each)
                 for each in conflicts
@@ -237,7 +239,7 @@ class WorkingRows:
                     conflicts=len(conflicts),
                     digest=digest_of(row.id, row.visible),
                     page=row.page,
-                    problem=row.problem,
+                    problem=row.problem or failed,
                 )
             )
         if records:

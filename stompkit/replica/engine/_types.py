@@ -125,7 +125,8 @@ class Status(msgspec.Struct, kw_only=True):
     #: Changesets that cannot be applied: number, reason.
     quarantined: list[tuple[str, str]]
     skipped: list[tuple[str, str]]
-    #: Number of rows with conflicts; rows that the tables refuse: table, key, reason.
+    #: Number of rows with conflicts. Rows that the tables refuse, or for which a rule has failed:
+    #: table, key, reason.
     conflicts: int
     problems: list[tuple[str, dict[str, Any], str]]
     #: Digest in hexadecimal and number of rows, by table.

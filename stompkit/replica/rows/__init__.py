@@ -148,10 +148,7 @@ class RowState:
         self._counters = joined
 
     def visible(self, rules: TableRules) -> dict[str, Value] | None:
-        """Return the columns beside the key; ``None`` if the row does not exist.
-
-        Raises :class:`~stompkit.replica.rules.RuleError` from a custom rule.
-        """
+        """Return the columns beside the key; ``None`` if the row does not exist."""
         if not self._is_there(rules):
             return None
         living = self._living()
@@ -189,7 +186,7 @@ class RowState:
     def conflicts(self, rules: TableRules) -> list[Conflict]:
         """Return the conflicts decided by rules: first for the row, then for sorted columns.
 
-        Columns of a row that does not exist are omitted. Raises as :meth:`visible` does.
+        Columns of a row that does not exist are omitted.
         """
         if len(self._contributions) < 2:
             return []

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
+from stompkit.replica.rows import _counters
 from stompkit.replica.rows._contributions import Contribution
-from stompkit.replica.rules import Candidate, TableRules, last_writer
+from stompkit.replica.rules import Candidate, Rule, RuleError, TableRules, last_writer
 from stompkit.replication.model.values import Value, row_from_json, to_json
 
 __all__ = ["Conflict", "column_conflicts", "columns", "row_conflict"]
@@ -33,10 +34,12 @@ class Conflict:
     winner: Candidate
     #: Versions that differ from it, newest first.
     losers: list[Candidate]
+    #: Reason why the rule has picked no version, without values; the last one has then won.
+    problem: str = ""
 
 
 def columns(contributions: Sequence[Contribution], rules: TableRules) -> dict[str, Value]:
-    """Return the visible columns, one version of each; raises RuleError from a custom rule."""
+    """Return the visible columns, one version of each."""
     found: dict[str, Any] = {}
     for each in contributions:
         found |= each.values
@@ -47,7 +50,7 @@ def columns(contributions: Sequence[Contribution], rules: TableRules) -> dict[st
 
 
 def column_conflicts(contributions: Sequence[Contribution], rules: TableRules) -> list[Conflict]:
-    """Return the sorted conflicts of columns; raises RuleError from a custom rule."""
+    """Return the sorted conflicts of columns."""
     names = [name for each in contributions for name in each.values]
     if len(set(names)) == len(names):
         return []
@@ -62,14 +65,33 @@ def column_conflicts(contributions: Sequence[Contribution], rules: TableRules) -
 
 def _column_conflict(column: str, holders: Iterable[Contribution], rules: TableRules) -> Conflict:
     rule = rules.rule(column)
+    is_counter = rule.kind == "sum"
     if rule.kind != "choice":
         # The initial value of a counter comes from one insert, like the other columns.
         rule = rules.default or _LAST_WRITER
     candidates = [each.candidate(column) for each in _by_stamp(holders)]
-    winner = rule.pick(candidates)
+    winner, problem = _picked(column, rule, candidates, is_counter=is_counter)
     seen = _ENCODER.encode(to_json(winner.value))
     losers = [each for each in candidates if _ENCODER.encode(to_json(each.value)) != seen]
-    return Conflict(column, winner, losers[::-1])
+    return Conflict(column, winner, losers[::-1], problem)
+
+
+def _picked(
+    column: str, rule: Rule, candidates: Sequence[Candidate], *, is_counter: bool
+) -> tuple[Candidate, str]:
+    """Return the winner; if the rule fails, the last version and the reason.
+
+    A row must always have a value that all nodes can compute, whatever a custom rule does.
+    """
+    try:
+        winner = rule.pick(candidates)
+        if is_counter:
+            _counters.number(winner.value, column)
+    except RuleError as error:
+        cause = error.__cause__
+        reason = str(error) if cause is None else type(cause).__qualname__
+        return candidates[-1], f"the rule {rule.text!r} of column {column} has failed: {reason}"
+    return winner, ""
 
 
 def row_conflict(contributions: Iterable[Contribution], rules: TableRules) -> Conflict:

@@ -85,7 +85,7 @@ class RowReader(Access):
     def with_problems(
         self, after: bytes | None = None, limit: int | None = None
     ) -> list[RowRecord]:
-        """Return the rows that the application's tables refuse, in the order of their ids."""
+        """Return the rows that the tables refuse or whose rule fails, in the order of their ids."""
         return self._found(self._page(after, limit).where(text(HAS_PROBLEM)))
 
     def tombstones(self, after: bytes | None = None, limit: int | None = None) -> list[RowRecord]:

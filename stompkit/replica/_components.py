@@ -10,10 +10,11 @@ from typing import Final, TypeVar
 from sqlalchemy import URL, Engine, MetaData, Table, create_engine, inspect
 from sqlalchemy.schema import sort_tables
 
+from stompkit._common.spelling import suggestion
 from stompkit.replica._channels.channel import ChannelSettingsError
 from stompkit.replica._running.busy_retry import within
 from stompkit.replica._running.periodic_tasks import PeriodicTasks
-from stompkit.replica.applier import Applier, Bounds, Hooks, Outcome
+from stompkit.replica.applier import Applier, Bounds, Hooks, Outcome, WriteRefusedError
 from stompkit.replica.capture import ReadOnlyReplicaError
 from stompkit.replica.data.combined import CombinedData
 from stompkit.replica.data.documents import DocumentData
@@ -27,6 +28,7 @@ from stompkit.replica.runner import ReplicaStoppedError, Runner
 from stompkit.replica.settings import ReplicaSettings
 from stompkit.replica.signing import Signer, Verifier
 from stompkit.replica.store import Store, Tx
+from stompkit.replication.model.events import RowChange
 
 __all__ = ["Components"]
 
@@ -178,6 +180,20 @@ class Components:
         """Raise ReadOnlyReplicaError if this node makes no local changes."""
         if self.settings.is_read_only:
             raise ReadOnlyReplicaError("this replica takes the changes of others only")
+
+    def refuse_unknown(self, changes: Sequence[RowChange]) -> None:
+        """Raise WriteRefusedError for changes that no row here can have.
+
+        Others would receive a change of a misspelt table, and nobody would show it.
+        """
+        for change in changes:
+            if change.name not in self.applier.data.names:
+                hint = suggestion(change.name, sorted(self.sql.names) or ["no tables"])
+                raise WriteRefusedError(f"table {change.name} is not replicated here: {hint}")
+            if not change.key:
+                raise WriteRefusedError(
+                    f"a change of {change.name} has an empty key: name its primary key"
+                )
 
     def reported(self, outcome: Outcome) -> Outcome:
         """Notify the hooks and the engine of changes that were applied outside the engine."""

@@ -13,7 +13,7 @@ import msgspec
 
 from stompkit.replica.applier import Applier
 from stompkit.replica.data.sql import RowFilter
-from stompkit.replica.store import Reader, Store, Tx, row_id
+from stompkit.replica.store import Reader, RowRecord, Store, Tx, row_id
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.values import Json, Value, same_document, to_json
 
@@ -50,28 +50,75 @@ def differences(
             yield from _missing(reader, applier, table, seen, filters.get(table))
 
 
-def import_rows(store: Store, applier: Applier, tables: Sequence[str], *, comment: str) -> int:
-    """Record unknown and differing rows as changes of this node; returns their number.
+def import_rows(
+    store: Store,
+    applier: Applier,
+    tables: Sequence[str],
+    filters: Mapping[str, RowFilter],
+    *,
+    comment: str,
+) -> int:
+    """Record all :func:`differences` as changes of this node; returns their number.
 
-    ``tables`` are in dependency order: referenced tables first.
+    ``tables`` are in dependency order: referenced tables first. Deletions come last, in reverse
+    order.
     """
     count = 0
     for table in tables:
-        after: dict[str, Value] | None = None
-        while True:
-            with store.transaction() as tx:
-                page = applier.data.read(tx.connection, table, after, _PAGE)
-                if not page:
-                    break
-                after = page[-1][0]
-                changes = [
-                    change
-                    for difference, change_here in _unlike(tx, applier, table, page)
-                    if (change := _without_nulls(difference, change_here)) is not None
-                ]
-                applier.record(tx, changes, comment=comment)
-                count += len(changes)
+        count += _import_present(store, applier, table, comment)
+    for table in reversed(tables):
+        count += _import_deletions(store, applier, table, filters.get(table), comment)
     return count
+
+
+def _import_present(store: Store, applier: Applier, table: str, comment: str) -> int:
+    """Record the unknown and differing rows of a table."""
+    count = 0
+    after: dict[str, Value] | None = None
+    while True:
+        with store.transaction() as tx:
+            page = applier.data.read(tx.connection, table, after, _PAGE)
+            if not page:
+                return count
+            after = page[-1][0]
+            changes = [
+                change
+                for difference, change_here in _unlike(tx, applier, table, page)
+                if (change := _without_nulls(difference, change_here)) is not None
+            ]
+            applier.record(tx, changes, comment=comment)
+            count += len(changes)
+
+
+def _import_deletions(
+    store: Store, applier: Applier, table: str, wants: RowFilter | None, comment: str
+) -> int:
+    """Record the deletion of rows that are missing from a table."""
+    with store.reading() as reader:
+        seen = {row_id(table, key) for page in _pages(reader, applier, table) for key, _ in page}
+        missing = [
+            row_id(table, each.key) for each in _missing(reader, applier, table, seen, wants)
+        ]
+    count = 0
+    for start in range(0, len(missing), _PAGE):
+        with store.transaction() as tx:
+            records = tx.rows(missing[start : start + _PAGE]).values()
+            # Others may have written or deleted a row since it was looked for.
+            changes = [
+                _deletion(record)
+                for record in records
+                if record.is_live
+                and not record.problem
+                and applier.data.read_one(tx.connection, table, record.key) is None
+            ]
+            applier.record(tx, changes, comment=comment)
+            count += len(changes)
+    return count
+
+
+def _deletion(record: RowRecord) -> RowChange:
+    schema, _, table = record.table.rpartition(".")
+    return RowChange(schema=schema, table=table, action="delete", key=record.key)
 
 
 def _without_nulls(difference: Difference, change: RowChange) -> RowChange | None:

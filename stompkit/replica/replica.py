@@ -192,9 +192,11 @@ class Replica:
         """Change rows of tables and record the changes in one transaction.
 
         Returns the changeset; ``None`` if no value differs. Raises
-        :class:`~stompkit.replica.applier.WriteRefusedError` if the database refuses the change, and
+        :class:`~stompkit.replica.applier.WriteRefusedError` if the database refuses the change, for
+        a table that is not replicated, and for an empty key. Raises
         :class:`~stompkit.replica.capture.ReadOnlyReplicaError`.
         """
+        self._components.refuse_unknown(changes)
         write = self._components.applier.write
         return self._components.writing(
             lambda tx: write(tx, changes, author=author, comment=comment)
@@ -204,16 +206,23 @@ class Replica:
         return self.write(changes, author=author, comment=comment)
 
     def import_existing(self, *, comment: str = "rows that were there before") -> int:
-        """Record table rows that are unknown or differ from the recorded state; returns how many.
+        """Record what :meth:`check` finds: new, changed and deleted rows; returns how many.
 
-        They become changesets of this node. NULL in a table overwrites no recorded value: the
-        column may be newer here than at other nodes. First, new columns of the tables are filled
-        with their recorded values. Raises as :meth:`write` does.
+        They become changesets of this node. Rows that the database has refused stay. NULL in a
+        table overwrites no recorded value: the column may be newer here than at other nodes. First,
+        new columns of the tables are filled with their recorded values. Raises as :meth:`write`
+        does.
         """
         self._components.refuse_if_read_only()
         self._components.in_store(self._components.applier.fill)
         tables = self._components.sorted_tables
-        count = import_rows(self.store, self._components.applier, tables, comment=comment)
+        count = import_rows(
+            self.store,
+            self._components.applier,
+            tables,
+            self._components.filters,
+            comment=comment,
+        )
         self._components.wake()
         return count
 

@@ -31,6 +31,7 @@ from stompkit.replica import (
     ReplicaStoppedError,
     Rules,
     TableRules,
+    WriteRefusedError,
     counter,
     custom,
     generate_key,
@@ -38,7 +39,7 @@ from stompkit.replica import (
 )
 from stompkit.replica._reconciling import Difference
 from stompkit.replica.rules import Candidate, OnDelete
-from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.proxy import Proxy
 from tests.ports import free_ports
@@ -760,6 +761,47 @@ def test_changes_that_nobody_has_seen_are_found(a: Node) -> None:
         Difference("notes", {"id": "2"}, "missing"),
         Difference("notes", {"id": "4"}, "unknown"),
     ]
+
+
+def test_changes_that_nobody_has_seen_can_be_imported(a: Node, b: Node) -> None:
+    with a.sessions.begin() as session:
+        session.add_all([Note(id=f"{number:03}", title="old") for number in range(600)])
+        session.flush()
+        session.add(Label(note_id="000", word="red"))
+    b.has(a)
+    with a.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM labels")
+        connection.exec_driver_sql("DELETE FROM notes WHERE id < '510'")
+        connection.exec_driver_sql("UPDATE notes SET title = 'x' WHERE id = '510'")
+    assert a.replica.import_existing() == 512
+    assert a.replica.check() == []
+    assert a.replica.import_existing() == 0
+    b.has(a)
+    assert b.rows == a.rows
+    assert len(b.rows) == 90
+    # A later change of such a row does not bring it back.
+    b.change("510", title="y")
+    everywhere(a, b)
+    assert a.rows == b.rows
+    assert a.replica.check() == b.replica.check() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (written("1", "note", title="lost"), "note is not replicated here: did you mean notes?"),
+        (written("1", "log", text="lost"), "log is not replicated here"),
+        (RowChange(table="notes", action="write", key={}, after={"id": "1"}), "an empty key"),
+    ],
+)
+def test_a_write_that_no_row_can_have_is_refused(
+    nodes: Nodes, change: RowChange, reason: str
+) -> None:
+    a = nodes("AA")
+    with pytest.raises(WriteRefusedError, match=reason):
+        a.replica.write([written("2"), change])
+    assert a.rows == []
+    assert a.replica.vector == {}
 
 
 def test_history_is_asked_by_revision_and_by_time(a: Node, b: Node) -> None:

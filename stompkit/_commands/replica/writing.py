@@ -70,7 +70,7 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
         "--import",
         action="store_true",
         dest="import_existing",
-        help="publish the existing rows of the tables",
+        help="publish the existing rows, and changes and deletions that were not recorded",
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 import ssl
-import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from stompkit._common.clock import monotonic
 from stompkit.frames import (
     VERSIONS,
     Frame,
@@ -52,12 +52,12 @@ class ClientSession:
         ``secrets`` are texts that no failure may show. Raises OSError if the broker does not
         accept the connection in time, and ``ssl.SSLError`` if the TLS handshake fails.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = monotonic() + timeout_s
         connection = socket.create_connection((host, port), timeout_s)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
-                connection.settimeout(max(0.001, deadline - time.monotonic()))
+                connection.settimeout(max(0.001, deadline - monotonic()))
                 connection = tls.wrap_socket(connection, server_hostname=host)
         except BaseException:
             connection.close()
@@ -190,8 +190,8 @@ class ClientSession:
     @property
     def is_closed_by_broker(self) -> bool:
         """True if the broker has closed or reset the connection, as far as can be seen now."""
-        until = time.monotonic() + self.timeout_s
-        while self._stream.pump(min(until, time.monotonic())):
+        until = monotonic() + self.timeout_s
+        while self._stream.pump(min(until, monotonic())):
             pass
         return self._stream.is_closed_by_broker
 

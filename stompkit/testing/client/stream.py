@@ -7,10 +7,10 @@ import selectors
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from stompkit._common.clock import monotonic
 from stompkit.frames import (
     AFTER_LOGIN,
     VERSIONS,
@@ -59,7 +59,7 @@ class ClientStream:
         self._ending = ""
         self.timeout_s = timeout_s
         #: Schedule of the heart-beats; none until they have been negotiated.
-        self.heart_beat = HeartBeat(time.monotonic())
+        self.heart_beat = HeartBeat(monotonic())
         #: All frames received, and those of them that were not taken yet.
         self.received: list[Frame] = []
         self.inbox: list[Frame] = []
@@ -84,12 +84,12 @@ class ClientStream:
         :class:`ClientFailureError` if the broker does not take them in time.
         """
         self.trail.sent(octets if frame is None else frame)
-        until = time.monotonic() + self.timeout_s
+        until = monotonic() + self.timeout_s
         left = memoryview(octets)
         while left:
             if self._ending:
                 self._lost("not all was sent")
-            if time.monotonic() >= until:
+            if monotonic() >= until:
                 taken = f"{len(octets) - len(left)} of {len(octets)} octets"
                 reason = f"the broker took only {taken} in {self.timeout_s:g} s"
                 raise self.trail.failure(ClientFailureError, reason)
@@ -98,7 +98,7 @@ class ClientStream:
                 self._read()
             if ready & selectors.EVENT_WRITE and not self._ending:
                 left = left[self._write(left) :]
-        self.heart_beat.last_sent = time.monotonic()
+        self.heart_beat.last_sent = monotonic()
 
     def _write(self, octets: memoryview) -> int:
         """Write bytes to the socket and return how many it took."""
@@ -150,7 +150,7 @@ class ClientStream:
         :class:`BrokerSaidError` if an ERROR was the reason.
         """
         seconds = self.timeout_s if timeout_s is None else timeout_s
-        until = time.monotonic() + seconds
+        until = monotonic() + seconds
         is_time_left = True
         while not condition():
             if self._ending:
@@ -166,25 +166,25 @@ class ClientStream:
         The frame stays in the inbox. Raises :class:`ConnectionLostError` if the connection ends in
         this time, or :class:`BrokerSaidError` if an ERROR comes: nothing else could come then.
         """
-        until = time.monotonic() + for_s
+        until = monotonic() + for_s
         while True:
             is_time_left = self.pump(until)
             found = next(filter(is_it, self.inbox), None)
             if found is not None or not is_time_left:
                 return found
             is_cut_off = self._ending or any(frame.command == "ERROR" for frame in self.inbox)
-            if is_cut_off and time.monotonic() < until:
+            if is_cut_off and monotonic() < until:
                 self._lost(f"whether a {what} comes within {for_s:g} s cannot be known")
 
     def pump(self, until: float) -> bool:
         """Read once and send due heart-beats; return False when the time ``until`` is reached.
 
-        ``until`` is a time of ``time.monotonic``. After the end of the connection it returns at
-        once, and does not wait: the caller has to notice the end.
+        ``until`` is a time of ``monotonic``. After the end of the connection it returns at once,
+        and does not wait: the caller has to notice the end.
         """
         if self._ending:
-            return time.monotonic() < until
-        now = time.monotonic()
+            return monotonic() < until
+        now = monotonic()
         if self.heart_beat.must_send(now):
             # If the broker does not accept the heart-beat now, other pending bytes serve the same
             # purpose.
@@ -194,13 +194,13 @@ class ClientStream:
         if self._ready(until if due is None else min(until, due), selectors.EVENT_READ):
             self._read()
             return True
-        return time.monotonic() < until
+        return monotonic() < until
 
     def _ready(self, until: float, events: int) -> int:
         """Wait until the socket is ready for one of these events, and return the ready ones."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._socket, events)
-            ready = selector.select(max(0.0, until - time.monotonic()))
+            ready = selector.select(max(0.0, until - monotonic()))
         return ready[0][1] if ready else 0
 
     def _read(self, *, at_end: bool = False) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from stompkit._common.clock import monotonic
 from stompkit.frames import Frame
 from stompkit.testing.frames.events import Closed, End, Event, Octets, Opened, SeenFrame
 from stompkit.testing.frames.evidence import (
@@ -79,7 +79,7 @@ class FrameLog:
 
     def _begin(self) -> None:
         """Clear the log, except for the set of open connections."""
-        self._began = time.monotonic()
+        self._began = monotonic()
         self._events: deque[Event] = deque()
         self._bytes = 0  # bytes of headers and bodies, of all events
         self._forgotten = 0  # number of dropped events
@@ -328,7 +328,7 @@ class FrameLog:
 
     def _now(self) -> float:
         # With the precision of a transcript.
-        return round(time.monotonic() - self._began, 6)
+        return round(monotonic() - self._began, 6)
 
     @property
     def _first(self) -> int:
@@ -372,10 +372,10 @@ class FrameLog:
 
     def _wait(self, condition: Callable[[], _T | None], timeout_s: float) -> _T | None:
         """Wait until a condition returns a value, and return it, or ``None`` after the timeout."""
-        deadline = time.monotonic() + timeout_s
+        deadline = monotonic() + timeout_s
         while True:
             value = condition()
-            remaining_s = deadline - time.monotonic()
+            remaining_s = deadline - monotonic()
             if value is not None or remaining_s <= 0:
                 return value
             self._changed.wait(remaining_s)

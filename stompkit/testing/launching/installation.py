@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stompkit._common.clock import monotonic
 from stompkit._common.files import make_directory
 from stompkit.testing.launching.brokers import Launcher
 from stompkit.testing.launching.config import LaunchConfig
@@ -112,7 +112,7 @@ class Installation:
         if meanwhile is not None:
             prepare_fork(prepared.command, prepared.environment)
             meanwhile()
-        started = time.monotonic()
+        started = monotonic()
         self._process = process = GuardedProcess(
             prepared.command,
             prepared.environment,
@@ -124,7 +124,7 @@ class Installation:
         wait = Readiness(self._launcher, config, process, prepared)
         port = wait.until_ready()
         if port is None:
-            waited_s = time.monotonic() - started
+            waited_s = monotonic() - started
             raise not_ready(self._config, process, self._log.path, waited_s, wait)
         self.port = port
         self.announcement = wait.announcement

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from stompkit._common.clock import monotonic
+
 __all__ = ["wait_until"]
 
 _T = TypeVar("_T")
@@ -17,9 +19,9 @@ def wait_until(condition: Callable[[], _T], timeout_s: float, *, interval_s: flo
     After ``timeout_s`` seconds the last, false value is returned instead.  The condition is called
     at least once; the thread sleeps ``interval_s`` seconds between two calls.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = monotonic() + timeout_s
     while True:
         value = condition()
-        if value or time.monotonic() >= deadline:
+        if value or monotonic() >= deadline:
             return value
         time.sleep(interval_s)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import socket
-import time
 from dataclasses import dataclass
 
+from stompkit._common.clock import monotonic
 from stompkit.frames import AFTER_LOGIN, Frame, FrameDecoder, ProtocolError, Tolerance, encode
 from stompkit.testing.launching.brokers import Access
 
@@ -45,7 +45,7 @@ class Probe:
         a frame, and OSError if this process cannot open another connection.
         """
         connect = encode(self._connect(), None)
-        deadline = time.monotonic() + timeout_s
+        deadline = monotonic() + timeout_s
         try:
             with socket.create_connection((host, port), timeout_s) as connection:
                 # One write of one plain frame, without heart-beats or line ends around it: CoilMQ
@@ -81,7 +81,7 @@ def _answer(connection: socket.socket, deadline: float) -> Frame:
     # An ERROR has a body; a partial body is better than no reason at all.
     decoder = FrameDecoder(None, limits=AFTER_LOGIN, tolerance=Tolerance.LENIENT)
     while True:
-        remaining_s = deadline - time.monotonic()
+        remaining_s = deadline - monotonic()
         if remaining_s <= 0:
             raise TimeoutError
         connection.settimeout(remaining_s)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import deque
 from typing import Any, Final
 
+from stompkit._common.clock import monotonic
 from stompkit.testing.launching.brokers import Access, Launcher, Prepared
 from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.polling import wait_until
@@ -53,7 +53,7 @@ class Readiness:
         #: Those not accepted yet: a broker may accept one user or virtual host before another.
         self._accesses = deque(dict.fromkeys((own, *prepared.accesses)))
         self._versions = launcher.versions
-        self._started = time.monotonic()
+        self._started = monotonic()
         self._refused_since: float | None = None
         #: Contents of the broker's announcement file, once it is written.
         self.announcement: dict[str, Any] = {}
@@ -65,7 +65,7 @@ class Readiness:
 
     def until_ready(self) -> int | None:
         """Return the port once CONNECT is answered there, ``None`` if that will not happen."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = monotonic() + self._timeout_s
         try:
             return wait_until(lambda: self._ready_port(deadline), self._timeout_s)
         except _GivenUpError:
@@ -77,7 +77,7 @@ class Readiness:
         if port is not None:
             try:
                 while self._accesses:
-                    remaining_s = max(deadline - time.monotonic(), _LEAST_PROBE_S)
+                    remaining_s = max(deadline - monotonic(), _LEAST_PROBE_S)
                     probe = Probe(self._versions, self._accesses[0])
                     probe.run(self._host, port, min(_PROBE_S, remaining_s))
                     self._accesses.popleft()
@@ -95,7 +95,7 @@ class Readiness:
     def _note(self, reason: NotReadyError) -> None:
         """Record why the broker is not ready, and since when it has been refusing."""
         self.last = str(reason)
-        now = time.monotonic()
+        now = monotonic()
         if not reason.refused:
             self._refused_since = None
         elif self._refused_since is None:

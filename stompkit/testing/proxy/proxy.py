@@ -106,14 +106,14 @@ class Proxy(FaultMethods):
 
         Raises OSError if it cannot listen on the port, and RuntimeError the second time.
         """
-        import asyncio
+        from stompkit.testing.proxy.loop import ProxyLoop
 
         if self._thread is not None or self._is_stopped:
             raise RuntimeError("a proxy can be started once only: make another one")
         if not self._port:
             # Reserve the port, so that no other process gets it while connections are refused.
             self._port = self._ports.take()
-        loop = asyncio.SelectorEventLoop()
+        loop = ProxyLoop()
         try:
             self._server.start(loop, self.host, self._port)
         except OSError:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from collections.abc import Sequence
 from typing import Final
 
+from stompkit._common.clock import monotonic
 from stompkit.frames import Frame, RemoteProtocolError, Version
 from stompkit.testing.frames.events import Closed, Event, Octets, Opened, SeenFrame
 from stompkit.testing.frames.matching import Direction
@@ -97,7 +97,7 @@ class _Player:
         secret = connect["passcode"]
         self._secrets = Secrets([] if secret is None else [secret])
         self._connections: dict[int, _Connection] = {}
-        self._began = time.monotonic()
+        self._began = monotonic()
 
     def play(self) -> None:
         """Replay all events, and end all connections."""
@@ -130,7 +130,7 @@ class _Player:
         return self._connections[number]
 
     def _now(self) -> float:
-        return round(time.monotonic() - self._began, 6)
+        return round(monotonic() - self._began, 6)
 
     def _note(self, direction: Direction, connection: _Connection, frame: Frame) -> None:
         """Add a frame to the new events."""
@@ -174,12 +174,12 @@ class _Player:
         except OSError:
             # It may have sent the reason.
             with contextlib.suppress(TimeoutError, RemoteProtocolError):
-                connection.receive_until(time.monotonic() + self._timeout_s)
+                connection.receive_until(monotonic() + self._timeout_s)
             raise self._failure(event, "the broker has closed", connection) from None
 
     def _confirm(self, connection: _Connection, receipt: str, event: SeenFrame) -> None:
         """Wait until the broker has processed a frame: it sends RECEIPT or ERROR, or closes."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = monotonic() + self._timeout_s
         while not connection.ended:
             for frame in connection.arrived:
                 if frame.command == "RECEIPT" and frame.headers.get("receipt-id") == receipt:
@@ -194,7 +194,7 @@ class _Player:
 
     def _wait_for(self, connection: _Connection, event: SeenFrame) -> None:
         """Wait for a frame that corresponds to a recorded one, and learn the new ids."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = monotonic() + self._timeout_s
         wants_error = event.connection in self._refused
         while (frame := connection.taken(event.frame)) is None:
             if connection.ended:
@@ -225,7 +225,7 @@ class _Player:
         connection = self._connections.pop(number, None)
         if connection is None:
             return
-        deadline = time.monotonic() + self._timeout_s
+        deadline = monotonic() + self._timeout_s
         with contextlib.closing(connection.socket):
             if event is None or event.by != "broker":
                 # Do not close at once: unread data would turn the close into a reset, and data that
@@ -287,7 +287,7 @@ class _Connection(ReplayPeer):
 
     def receive_until(self, deadline: float) -> None:
         """Receive the next data; raises TimeoutError and RemoteProtocolError."""
-        remaining_s = deadline - time.monotonic()
+        remaining_s = deadline - monotonic()
         if remaining_s <= 0:
             raise TimeoutError
         self.socket.settimeout(remaining_s)

@@ -6,11 +6,11 @@ import contextlib
 import selectors
 import socket
 import threading
-import time
 from collections.abc import Collection
 from types import TracebackType
 from typing import Final, Self
 
+from stompkit._common.clock import monotonic
 from stompkit.frames import Frame, RemoteProtocolError
 from stompkit.testing.frames.events import Closed, End, Event, Octets, Opened, SeenFrame
 from stompkit.testing.frames.log import FrameLog
@@ -145,7 +145,7 @@ class ReplayServer:
         """Wait for the thread to end, within the timeout."""
         if self._thread is None:
             return
-        self._stop_at = time.monotonic() + timeout_s
+        self._stop_at = monotonic() + timeout_s
         with contextlib.suppress(OSError):
             self._wake.send(b"\0")
         self._thread.join()
@@ -213,7 +213,7 @@ class ReplayServer:
                         self._close_writing(peer)
                 if self._stop_at is None:
                     self._take_in(None)
-                elif time.monotonic() >= self._stop_at or not self._take_in(0):
+                elif monotonic() >= self._stop_at or not self._take_in(0):
                     return
             except _DiffersError as differs:
                 if not self._is_over:
@@ -221,7 +221,7 @@ class ReplayServer:
 
     def _wait_for(self, event: Event) -> None:
         """Process incoming data until an event can happen."""
-        remaining_s = None if self._stop_at is None else self._stop_at - time.monotonic()
+        remaining_s = None if self._stop_at is None else self._stop_at - monotonic()
         late = remaining_s is not None and remaining_s <= 0
         if late or not self._take_in(remaining_s):
             raise _DiffersError(f"has not happened: {event}")

@@ -12,13 +12,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Final, NamedTuple, TypedDict
+
+from stompkit._common.clock import monotonic
 
 __all__ = ["DIRECTORY", "ROOM", "ForkedGuard", "Request", "can_fork", "fork", "prepare_fork"]
 
@@ -81,8 +82,8 @@ class ForkedGuard:
             raise
 
     def _await_start(self) -> None:
-        deadline = time.monotonic() + _START_S
-        while not self._lines and not self._has_ended and time.monotonic() < deadline:
+        deadline = monotonic() + _START_S
+        while not self._lines and not self._has_ended and monotonic() < deadline:
             self._read(_WAIT_S)
         if not self._lines:
             raise OSError("the process that forks brokers has ended, or does nothing")
@@ -97,9 +98,9 @@ class ForkedGuard:
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait for the end of the command; raises subprocess.TimeoutExpired."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else monotonic() + timeout_s
         while (code := self.poll()) is None:
-            if deadline is not None and time.monotonic() >= deadline:
+            if deadline is not None and monotonic() >= deadline:
                 raise subprocess.TimeoutExpired(_PREFIX, timeout_s or 0.0)
             self._read(_WAIT_S)
         return code

@@ -29,8 +29,8 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 class Target:
     """A connected engine with one note, and its sent messages."""
 
-    def __init__(self) -> None:
-        """Create it in memory."""
+    def __init__(self, selection: str = "") -> None:
+        """Create it in memory; ``selection`` is that of its tables."""
         self.database = create_engine("sqlite://", poolclass=StaticPool)
         self.store = Store(self.database)
         self.store.create()
@@ -42,7 +42,7 @@ class Target:
         self.engine = Engine(
             self.store,
             self.applier,
-            EngineSettings(trunk_id="0A", channels=("c", "d"), branch_id="A"),
+            EngineSettings(trunk_id="0A", channels=("c", "d"), branch_id="A", selection=selection),
             wall=lambda: WALL,
             monotonic=lambda: self.time,
             chance=random.Random(2),

@@ -832,6 +832,29 @@ def test_what_all_have_need_not_be_kept(nodes: Nodes) -> None:
     assert c.titles == a.titles
 
 
+@pytest.mark.parametrize("chosen", [{"include": ["notes"]}, {"exclude": ["labels"]}])
+def test_a_node_with_some_tables_takes_them_from_one_with_more(
+    nodes: Nodes, chosen: dict[str, list[str]]
+) -> None:
+    a = nodes("AA", retention="1 changesets", keep_unseen=False).start()
+    for number in range(5):
+        a.add(str(number))
+    with a.sessions.begin() as session:
+        session.add(Label(note_id="1", word="red"))
+    assert a.replica.compact().changesets
+    b = nodes("BB", **chosen).start()
+    b.replica.wait_until("caught-up", LONG_S)
+    assert b.titles == a.titles
+    with b.sessions() as session:
+        assert session.scalars(select(Label)).all() == []
+    # Rows of the tables that only one of them has are no difference.
+    a.add("last")
+    b.has(a)
+    until(lambda: b.replica.status().peers[0].vector == b.replica.vector)
+    assert b.replica.status().diverged == {}
+    assert b.replica.check() == []
+
+
 def test_a_node_that_is_gone_for_good_can_be_forgotten(a: Node, b: Node, nodes: Nodes) -> None:
     a.add("1")
     b.has(a)

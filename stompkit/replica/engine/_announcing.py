@@ -9,6 +9,7 @@ from stompkit._common.retry import Backoff
 from stompkit.replica.engine._core import Core
 from stompkit.replica.engine._facts import Have
 from stompkit.replica.engine._peers import Peers
+from stompkit.replica.engine._selection import announced
 from stompkit.replica.nodes import Lineage
 from stompkit.replica.store import Reader, Tx
 from stompkit.replica.vectors import dominates
@@ -163,7 +164,7 @@ class Announcing:
             last_id="" if own is None else own.last_id,
             sessions=list(lineage),
             rules=core.applier.rules.fingerprint,
-            selection=core.settings.selection,
+            selection=announced(core.settings.selection),
             direction=core.settings.direction,
             digests={table: (f"{digest:032x}", rows) for table, (digest, rows) in digests.items()},
             version=stompkit.__version__,

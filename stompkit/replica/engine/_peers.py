@@ -9,6 +9,7 @@ import msgspec
 
 from stompkit.replica.engine._core import Core
 from stompkit.replica.engine._facts import Have
+from stompkit.replica.engine._selection import includes
 from stompkit.replica.engine._types import Peer
 from stompkit.replica.identity import MARK
 from stompkit.replica.store import PeerRecord, Reader, Tx
@@ -184,7 +185,7 @@ class Peers:
         """Compare the table digests of a node that has the same changesets."""
         self.diverged.pop(peer.origin, None)
         core = self._core
-        if have.vector != core.vector or have.selection != core.settings.selection:
+        if have.vector != core.vector or not includes(have.selection, core.settings.selection):
             return
         with core.store.reading() as reader:
             if reader.vector() != have.vector:
@@ -198,7 +199,7 @@ class Peers:
         tables = sorted(
             table
             for table in own.keys() | theirs.keys()
-            if own.get(table, empty) != theirs.get(table, empty)
+            if core.applier.wants(table) and own.get(table, empty) != theirs.get(table, empty)
         )
         if tables:
             self.diverged[peer.origin] = tables

@@ -15,6 +15,7 @@ from stompkit.replica.applier import WorkingRows
 from stompkit.replica.engine._core import Core
 from stompkit.replica.engine._facts import Page, PageWant
 from stompkit.replica.engine._peers import Peers
+from stompkit.replica.engine._selection import includes
 from stompkit.replica.engine._types import Peer
 from stompkit.replica.messages import MessageError
 from stompkit.replica.rows import RowState
@@ -146,8 +147,33 @@ class Snapshots:
             for each in self._peers.reachable(self._core.connected)
             if not each.only_sends
             and dominates(each.vector, state.get("base", {}))
-            and each.facts.get("selection", "") == self._core.settings.selection
+            and self._has_tables(each)
         ]
+
+    def _has_tables(self, peer: Peer) -> bool:
+        """Return True if a node has all tables of this one; those that it has besides are left."""
+        return includes(str(peer.facts.get("selection", "")), self._core.settings.selection)
+
+    @property
+    def obstacle(self) -> str:
+        """Reason why none of the connected nodes can give the snapshot; empty if one can."""
+        if self._state is None or self._able():
+            return ""
+        reasons = sorted(
+            f"{each.origin} {self._reason(each)}"
+            for each in self._peers.reachable(self._core.connected)
+        )
+        if not reasons:
+            return ""
+        return (
+            f"this node needs a snapshot of all its rows, which no connected node has:"
+            f" {', '.join(reasons)}. Connect one with at least these tables and changesets"
+        )
+
+    def _reason(self, peer: Peer) -> str:
+        if peer.only_sends:
+            return "only sends"
+        return "lacks changesets" if self._has_tables(peer) else "leaves out some of the tables"
 
     def _gain(self, peer: Peer) -> int:
         """Return the number of changesets that a node has and this one lacks."""

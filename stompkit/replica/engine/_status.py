@@ -116,6 +116,7 @@ def status_of(core: Core, peers: Peers, snapshots: Snapshots, refused: list[str]
                 *_namesakes(core, peers),
                 *_lacking(reader.meta(LACKING) or {}),
                 *refused,
+                *filter(None, [snapshots.obstacle]),
             ],
             bootstrap="running" if snapshots.is_running else "",
             counts=dict(core.counts),

@@ -30,7 +30,7 @@ from stompkit.spark.targets import (
     open_target,
 )
 from stompkit.spark.targets.planning.draft import MissingTableError
-from stompkit.spark.targets.planning.evolve import merged as merged_columns
+from stompkit.spark.targets.planning.evolve import lacking_of
 
 __all__ = ["Applied", "OnProblem", "applier", "apply_changes"]
 
@@ -239,7 +239,7 @@ class _Batch:
                 return Unsorted()
             if any(part.is_reshaped for part in parts):
                 return self._by_driver(job)
-            lacking = merged_columns(part.lacking for part in parts)
+            lacking = lacking_of(parts)
             if lacking:
                 self._target.evolve(lacking)
                 return ColumnsMissing(lacking)

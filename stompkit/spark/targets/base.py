@@ -64,6 +64,9 @@ class NewColumn(msgspec.Struct, frozen=True):
     #: True if the target's column of this name cannot hold the values of this one. It is created
     #: again, since the source sends all rows again.
     is_replaced: bool = False
+    #: True if the source sends all rows of the table again, so that a table that is gone misses
+    #: none of them.
+    is_anew: bool = False
 
 
 #: Missing columns of tables, by schema and name of the source.
@@ -132,6 +135,8 @@ class Staged:
     is_reshaped: bool = False
     #: Missing columns of the target; in that case nothing is staged.
     lacking: dict[tuple[str, str], dict[str, NewColumn]] = field(default_factory=dict)
+    #: Missing tables of which the source sends all rows again.
+    anew: set[tuple[str, str]] = field(default_factory=set)
 
     def dump(self) -> bytes:
         """Return the pickled form, for :meth:`load` in another process of the same job."""

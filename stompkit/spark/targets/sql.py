@@ -80,6 +80,8 @@ class SqlTarget:
             "table_map": dict(table_map or {}),
         }
         self._used: Session | None = None
+        #: Tables that the pipeline has written to, as far as its fence goes.
+        self._had: Owners = {}
         self._is_prepared = False
         #: True after a commit has dropped what earlier jobs of the pipeline have left.
         self._is_swept = False
@@ -136,7 +138,10 @@ class SqlTarget:
         session = self._session
         with session.database.transaction() as connection:
             session.catalog.restore(session.books.owners(connection, pipeline))
-            return session.books.load(connection, pipeline, spool)
+            fence = session.books.load(connection, pipeline, spool)
+            # Without a fence, all changes are applied again.
+            self._had = session.catalog.owners if fence else {}
+            return fence
 
     def evolve(self, lacking: Lacking) -> None:
         """Create tables and columns; raises SchemaError if that is not allowed."""
@@ -150,6 +155,7 @@ class SqlTarget:
                     lacking,
                     create=self._settings["create"],
                     add_columns=self._settings["evolve"],
+                    written=self._had,
                 )
         finally:
             self._forget()

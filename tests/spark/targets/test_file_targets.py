@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -294,6 +295,18 @@ def test_tables_are_made_of_the_types_that_the_source_tells(place: Place) -> Non
 def test_a_table_that_is_missing_is_made_on_demand_only(place: Place) -> None:
     with pytest.raises(SchemaError, match=r"no table 't'\. To go on"):
         place.pipeline(create=False).run(rows_of(write(1)))
+
+
+def test_a_table_that_is_gone_is_made_again_for_all_of_its_rows_only(tmp_path: Path) -> None:
+    place = Place("delta", tmp_path)
+    place.pipeline().run(rows_of(write(1, a="x"), write(1, "other")))
+    shutil.rmtree(tmp_path / "t")
+    with pytest.raises(SchemaError, match="has lost the table 't'"):
+        place.pipeline().run(rows_of(write(2, "other"), write(2, a="y"), first=2))
+    assert place.rows("t") == []
+    assert len(place.rows("other")) == 1
+    place.pipeline().run(rows_of(change("truncate", {}), write(2, a="y"), first=2))
+    assert place.rows() == [{"id": 2, "a": "y"}]
 
 
 def test_a_second_table_of_a_name_is_refused_at_once_and_in_a_later_run(place: Place) -> None:

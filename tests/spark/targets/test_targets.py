@@ -33,6 +33,7 @@ from stompkit.spark.targets import Target as AnyTarget
 from stompkit.spark.targets.base import StagingLostError
 from stompkit.spark.targets.database.staging_tables import LEAST_ROWS
 from stompkit.spark.targets.planning.draft import MissingTableError
+from stompkit.spark.targets.planning.evolve import lacking_of
 from tests.effort import drawn
 from tests.replication.sinks.sql_targets import (
     Target,
@@ -93,8 +94,8 @@ class Pipeline:
                 part for begin, end in pairwise(cuts) for part in self.stage(rows[begin:end], job)
             ]
             is_reshaped = any(part.is_reshaped for part in parts)
-            lacking = next((part.lacking for part in parts if part.lacking), None)
-            if lacking is not None and not is_reshaped:
+            lacking = lacking_of(parts)
+            if lacking and not is_reshaped:
                 self.target.evolve(lacking)
                 continue
             problems = [each for part in parts for each in part.problems]
@@ -747,6 +748,25 @@ def test_a_table_that_is_missing_is_made_on_demand_only(
         pipeline().run(rows)
     pipeline(create=True).run(rows)
     assert target.rows("SELECT id, a, n FROM t ORDER BY id") == [(1, "x", 2), (2, None, 3)]
+
+
+def test_a_table_that_is_gone_is_made_again_for_all_of_its_rows_only(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    pipeline(create=True).run(rows_of(write(1, a="x"), write(1, "other")))
+    target.execute("DROP TABLE t")
+    later = rows_of(write(2, "other"), write(2, a="y"), first=2)
+    for create in (True, False):
+        with pytest.raises(SchemaError, match=r"has lost the table 't'.* make an empty table"):
+            pipeline(create=create).run(later)
+    assert target.rows("SELECT id FROM other") == [(1,)]
+    pipeline(replace(JOB, pipeline="from the start"), create=True).run(rows_of(write(3)))
+    target.execute("DROP TABLE t")
+    pipeline(replace(JOB, spool="another"), create=True).run(rows_of(write(4)))
+    target.execute("DROP TABLE t")
+    again = rows_of(change("truncate", {}), write(2, a="y"), first=2)
+    pipeline(create=True).run(again, tasks=2)
+    assert target.rows("SELECT id, a FROM t") == [(2, "y")]
 
 
 # Changes that cannot be applied.

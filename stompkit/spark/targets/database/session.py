@@ -26,7 +26,7 @@ from stompkit.spark.targets.base import Job, NewColumn
 from stompkit.spark.targets.database.pipeline_tables import PipelineTables
 from stompkit.spark.targets.database.staged_work import StagedWork
 from stompkit.spark.targets.planning.collapse import Collapse
-from stompkit.spark.targets.planning.evolve import type_of, unfit
+from stompkit.spark.targets.planning.evolve import marked, type_of, unfit
 from stompkit.spark.targets.planning.plan import Op, Plan
 
 __all__ = ["Session"]
@@ -119,6 +119,7 @@ class Session:
     def plan(self, connection: Connection, steps: Iterable[Step], collapse: Collapse) -> Plan:
         """Return the plan of all steps for the target."""
         plan = Plan(lambda schema, table: self.find(connection, schema, table), self.backend)
+        plan.anew.update(collapse.retyped)
         for step in steps:
             plan.add(step)
         for source, columns in collapse.schemas.items():
@@ -171,7 +172,7 @@ class Session:
             for new, was in renamed.items():
                 column = own.get(new) or NewColumn(new, "text")
                 own[new] = msgspec.structs.replace(column, was=was)
-        return {source: columns for source, columns in made.items() if columns}
+        return marked({source: columns for source, columns in made.items() if columns}, plan.anew)
 
     def do(self, connection: Connection, op: Op) -> int:
         """Run an operation; return the number of its rows."""

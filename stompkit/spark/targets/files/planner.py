@@ -33,6 +33,8 @@ class FilePlanner:
     def plan(self, steps: Iterable[Step], collapse: Collapse | None) -> Plan:
         """Return the plan of steps; with ``collapse`` also the declared columns of tables."""
         plan = Plan(self._table, BACKEND)
+        if collapse is not None:
+            plan.anew.update(collapse.retyped, collapse.renamed.keys() - collapse.untold)
         for step in steps:
             plan.add(step)
         if collapse is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.sql import Catalog, Owners, SchemaError
+from stompkit.replication.sql import Catalog, Owners
 from stompkit.spark.fence import Fence, beyond, moved, ranges_of
 from stompkit.spark.states import Problem, TableRules
 from stompkit.spark.targets.base import (
@@ -44,6 +44,7 @@ from stompkit.spark.targets.files.rewriting import TableRewriting, by_table
 from stompkit.spark.targets.files.staged_work import LEAST_BYTES, Epoch, StagedFiles
 from stompkit.spark.targets.planning.collapse import Collapse
 from stompkit.spark.targets.planning.draft import Draft, problems_of
+from stompkit.spark.targets.planning.evolve import check_new, missing_table
 from stompkit.spark.targets.planning.plan import Op
 
 __all__ = ["FileTarget"]
@@ -98,8 +99,9 @@ class FileTarget(ABC):
         )
         #: The folder, if it is one of the local file system, which tasks have to see.
         self.folder: Path | None = None
-        #: Stored owners of tables.
+        #: Stored owners of tables; and those with changes before the fence.
         self._owners: Owners = {}
+        self._had: Owners = {}
         self._found: dict[str, Held | None] = {}
         #: True after a commit has removed what earlier jobs of the pipeline have left.
         self._is_clean = False
@@ -166,6 +168,8 @@ class FileTarget(ABC):
         """Return the ordinal of the last applied message, by partition, without side effects."""
         self._found.clear()
         fence, self._owners = self._load(pipeline, spool)
+        # Without a fence, all changes are applied again.
+        self._had = self._owners if fence else {}
         self._catalog.restore(self._owners)
         return fence
 
@@ -182,11 +186,10 @@ class FileTarget(ABC):
         held = self._held(*source)
         if held is None:
             folder = self._name(*source)
+            if folder is not None:
+                check_new(source, columns, (None, folder), self._had)
             if folder is None or not self._settings["create"]:
-                raise SchemaError(
-                    f"the target has no table {name!r}. To go on, open the target with create=True,"
-                    " or name in `tables` those that are to be applied"
-                )
+                raise missing_table(name)
             key = tuple(each.name for each in columns if each.key)
             self._make_table(folder, pa.schema([field_of(each) for each in columns]), key)
             return
@@ -363,11 +366,11 @@ class FileTarget(ABC):
 
     def _ahead(self, sources: Iterable[Source], job: Job) -> dict[Source, dict[int, int]]:
         """Return for each source table the positions beyond the fence."""
-        made = {}
-        for source in sources:
-            held = self._look(*source)
-            made[source] = dict(self._ahead_of(held, job)) if held is not None else {}
-        return made
+        found = {source: self._look(*source) for source in sources}
+        return {
+            source: {} if held is None else dict(self._ahead_of(held, job))
+            for source, held in found.items()
+        }
 
     def _held(self, schema: str, table: str) -> Held | None:
         """Return the table of changes; raises TablesClashError if another source table has it."""
@@ -378,16 +381,13 @@ class FileTarget(ABC):
 
     def _look(self, schema: str, table: str) -> Held | None:
         name = self._name(schema, table)
-        if name is None:
-            return None
-        if name not in self._found:
+        if name is not None and name not in self._found:
             self._found[name] = self._open(name)
-        return self._found[name]
+        return None if name is None else self._found[name]
 
     def _name(self, schema: str, table: str) -> str | None:
         """Return the target's name of a source table; ``None`` if its changes are ignored."""
-        wanted = self._catalog.wanted(schema, table)
-        name = ".".join(filter(None, wanted or ()))
+        name = ".".join(filter(None, self._catalog.wanted(schema, table) or ()))
         return None if name in ("", DEAD_LETTERS) else name
 
 

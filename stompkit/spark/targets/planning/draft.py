@@ -55,6 +55,8 @@ class Draft:
         self.ops: list[Op] = []
         self.problems: list[Problem] = []
         self.lacking: dict[tuple[str, str], dict[str, NewColumn]] = {}
+        #: Missing tables of which the source sends all rows again.
+        self.anew: set[tuple[str, str]] = set()
         #: Number of changes of selected tables.
         self.changes = 0
         self.is_reshaped = False
@@ -81,6 +83,7 @@ class Draft:
             return None
         plan = self._planner.plan(collapse.steps(), collapse)
         self.lacking = merged([self.lacking, self._planner.lacking(plan)])
+        self.anew |= plan.anew
         if self.lacking:
             return None
         suspects = self._planner.suspects(plan)
@@ -122,6 +125,7 @@ class Draft:
         staged.changes = self.changes
         staged.problems = sorted(self.problems, key=lambda problem: problem.place)
         staged.lacking = self.lacking
+        staged.anew = self.anew
 
 
 def problems_of(step: Step, reason: str, own: Iterable[Problem] = ()) -> list[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from stompkit.replication.sql import (
     Catalog,
+    Owners,
     SchemaError,
     SourceColumn,
     TargetTable,
@@ -20,10 +21,19 @@ from stompkit.replication.sql import (
 )
 from stompkit.replication.sql.replacing import recreate_columns, unfit_columns
 from stompkit.replication.sql.schema import backend_of
-from stompkit.spark.targets.base import Lacking, NewColumn
+from stompkit.spark.targets.base import Lacking, NewColumn, Staged
 from stompkit.spark.targets.planning.widen import Wider, both, statement_of
 
-__all__ = ["evolve", "merged", "type_of", "unfit"]
+__all__ = [
+    "check_new",
+    "evolve",
+    "lacking_of",
+    "marked",
+    "merged",
+    "missing_table",
+    "type_of",
+    "unfit",
+]
 
 #: Column types by the tag of a tagged JSON value.
 _TAGS: Final = {
@@ -82,6 +92,58 @@ def merged(parts: Iterable[Lacking]) -> dict[tuple[str, str], dict[str, NewColum
     return made
 
 
+def lacking_of(parts: Sequence[Staged]) -> dict[tuple[str, str], dict[str, NewColumn]]:
+    """Return everything that the target lacks for parts of a batch."""
+    anew = {table for part in parts for table in part.anew}
+    return marked(merged(part.lacking for part in parts), anew)
+
+
+def marked(
+    lacking: dict[tuple[str, str], dict[str, NewColumn]], anew: Set[tuple[str, str]]
+) -> dict[tuple[str, str], dict[str, NewColumn]]:
+    """Mark the columns of tables of which the source sends all rows again."""
+    for source in anew & lacking.keys():
+        lacking[source] = {
+            name: msgspec.structs.replace(column, is_anew=True)
+            for name, column in lacking[source].items()
+        }
+    return lacking
+
+
+def check_new(
+    source: tuple[str, str],
+    columns: Iterable[NewColumn],
+    target: tuple[str | None, str],
+    written: Owners,
+) -> None:
+    """Raise SchemaError for a missing table to which the pipeline has written before.
+
+    It is no loss if the source sends all rows again.
+    """
+    known = {_folded(each) for each in written}
+    if _folded(target) not in known or any(each.is_anew for each in columns):
+        return
+    raise SchemaError(
+        f"the target has lost the table {target[1]!r}, and a new one would lack the rows of"
+        f" {'.'.join(filter(None, source))!r} that were applied before. To go on, bring it back; or"
+        " have all changes applied again, by the job rebuild with --replace, or to an empty target;"
+        " or, for the later changes alone, make an empty table there"
+    )
+
+
+def missing_table(name: str, first: str = "") -> SchemaError:
+    """Return the error for a table that may not be created; *first* is a further remedy."""
+    return SchemaError(
+        f"the target has no table {name!r}. To go on, {first}open the target with create=True,"
+        " or name in `tables` those that are to be applied"
+    )
+
+
+def _folded(target: tuple[str | None, str]) -> tuple[str, str]:
+    schema, name = target
+    return (schema or "").casefold(), name.casefold()
+
+
 def _merged(known: NewColumn, column: NewColumn) -> NewColumn:
     """Return a column that holds the values of both; a declared type takes precedence."""
     if isinstance(known, Wider) and isinstance(column, Wider):
@@ -103,10 +165,12 @@ def evolve(
     *,
     create: bool,
     add_columns: bool,
+    written: Owners,
 ) -> None:
     """Create tables and columns that are still missing.
 
-    Raises :class:`~stompkit.replication.sinks.sql.SchemaError` with a remedy.
+    ``written`` are the tables to which the pipeline has written so far. Raises
+    :class:`~stompkit.replication.sinks.sql.SchemaError` with a remedy.
     """
     for source, columns in lacking.items():
         name = ".".join(filter(None, source))
@@ -122,12 +186,10 @@ def evolve(
             _widen(connection, table, widened)
         if table is None:
             wanted = catalog.wanted(*source)
+            if wanted is not None:
+                check_new(source, columns.values(), wanted, written)
             if wanted is None or not create:
-                raise SchemaError(
-                    f"the target has no table {name!r}. To go on, make it there,"
-                    " or open the target with create=True,"
-                    " or name in `tables` those that are to be applied"
-                )
+                raise missing_table(name, "make it there, or ")
             if not any(each.key or each.is_told for each in columns.values()):
                 raise SchemaError(
                     f"the table {name!r} cannot be made: its changes tell no key."

@@ -77,6 +77,8 @@ class Plan:
     renamed: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     #: Columns that the target has to create again with another type, by table.
     replaced: dict[tuple[str, str], list[NewColumn]] = field(default_factory=dict)
+    #: Tables of which all rows are sent again.
+    anew: set[tuple[str, str]] = field(default_factory=set)
     #: Keys of these tables.
     keys: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
@@ -123,6 +125,8 @@ class Plan:
 
     def _miss_table(self, step: Step) -> None:
         columns = self.lacking[step.table]
+        if step.kind == "truncate":
+            self.anew.add(step.table)
         for state in step.states:
             if state.key:
                 self.keys.setdefault(step.table, tuple(state.key))

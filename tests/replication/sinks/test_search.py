@@ -347,6 +347,62 @@ def test_an_origin_that_begins_anew_is_above_those_before(
     assert (sink.last("old"), sink.last("new"), sink.last("other")) == (101, 1, None)
 
 
+def recovered(*changes: RowChange) -> Changeset:
+    source = Source(kind="recovery")
+    return make_changeset("recovery.1", 1, list(changes), source, id="recovery.1")
+
+
+def test_a_recovered_row_takes_the_later_changes_of_its_origin(
+    sink: SearchSink, server: SearchServer
+) -> None:
+    sink.apply([changeset(1, change("write", after=ROW), change("write", 2, after={"id": 2}))])
+    told = {"id": 1, "x": "recovered"}
+    sink.apply(
+        [
+            recovered(
+                change("update", after=told),
+                change("delete", 2),
+                change("write", 3, after={"id": 3}),
+                change("delete", 4),
+            )
+        ]
+    )
+    assert server.sources("t") == {"1": {**ROW, **told}, "3": {"id": 3}}
+    assert sink.last("recovery.1") == 1
+    for number, text in enumerate(("second", "third"), 2):
+        sink.apply(
+            [changeset(number, *(change("update", n, after={"x": text}) for n in (1, 2, 3)))]
+        )
+        assert {each["x"] for each in server.sources("t").values()} == {text}
+    assert set(server.sources("t")) == {"1", "2", "3"}
+
+
+@pytest.mark.parametrize("requests", range(1, 8))
+def test_a_recovered_row_that_comes_again_hides_no_later_change(
+    server: SearchServer, requests: int
+) -> None:
+    with closing(SearchSink(server.url)) as sink:
+        sink.apply([changeset(1, change("write", after=ROW), change("write", 2, after={"id": 2}))])
+        again = recovered(
+            change("update", after={"x": "recovered"}),
+            change("delete", 2),
+            change("write", 3, after={"id": 3}),
+        )
+        server.faults.extend([None] * requests + ["503"])
+        with suppress(*TEMPORARY):
+            sink.apply([again])
+        server.faults.clear()
+    with closing(SearchSink(server.url)) as sink:
+        is_planned = "recovered" in str(server.sources("t")) or sink.last("recovery.1")
+        sink.apply([changeset(2, *(change("update", n, after={"x": "later"}) for n in (1, 2, 3)))])
+        sink.apply([again])
+        assert sink.last("recovery.1") == 1
+        if is_planned:
+            assert {each["x"] for each in server.sources("t").values()} == {"later"}
+        sink.apply([changeset(3, *(change("update", n, after={"x": "last"}) for n in (1, 2, 3)))])
+        assert {each["x"] for each in server.sources("t").values()} == {"last"}
+
+
 def test_a_batch_may_have_several_origins(sink: SearchSink, server: SearchServer) -> None:
     batch = [changeset(n, change("write", n, after={}), origin="ab"[n % 2]) for n in range(4)]
     sink.apply(batch)

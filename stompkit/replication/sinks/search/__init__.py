@@ -44,6 +44,8 @@ _INDEX_NAME: Final = re.compile(r'(?!\.\.?$)[^-_+\\/*?"<>|\s,#:][^\\/*?"<>|\s,#:
 #: Statuses of permanently refused documents: bad request, too large, unprocessable.
 _POISON: Final = frozenset({400, 413, 422})
 #: Types of temporary errors that have such a status.
+#: Version of a document that a recovered changeset creates: below those of all others.
+_LEAST_VERSION: Final = 1
 _PASSING: Final = frozenset(
     {"circuit_breaking_exception", "cluster_block_exception", "es_rejected_execution_exception"}
 )
@@ -62,7 +64,8 @@ class SearchSink:
 
     Versions are relative to an origin. The versions of a new origin are above those of all earlier
     ones, so that a publisher with a new origin may write all rows again. Concurrent origins must
-    not share rows.
+    not share rows. The documents of a recovered changeset (``source.kind`` is ``recovery``) keep
+    their versions, because the origins of its rows continue.
 
     An update is merged into the existing document, so that columns that it does not report are
     unchanged; without a document, one is created from the reported columns. Documents that move to
@@ -172,10 +175,13 @@ class SearchSink:
         for changeset in unapplied(changesets, last):
             of_origin.setdefault(changeset.origin, []).append(changeset)
         for origin, new in of_origin.items():
-            with suppress(ApplyError):
-                # Refused documents will be reported with their changeset.
-                self._bulk(self._offsets.moves(origin), {})
-            self._apply(origin, new, refuse)
+            if any(changeset.source.kind == "recovery" for changeset in new):
+                self._apply_recovered(origin, new, refuse)
+            else:
+                with suppress(ApplyError):
+                    # Refused documents will be reported with their changeset.
+                    self._bulk(self._offsets.moves(origin), {})
+                self._apply(origin, new, refuse)
             names = {change.name for each in new for change in each.changes}
             owned = {index: name for index, name in self._owners.items() if name in names}
             self._offsets.store(new[-1], owned if self._id is None else None)
@@ -196,11 +202,7 @@ class SearchSink:
         changesets: Sequence[Changeset],
         refuse: Callable[[list[Refused]], None] | None,
     ) -> None:
-        rows = Rows(self._index_of, self._id_of)
-        for changeset in changesets:
-            for change in changeset.changes:
-                if self._tables.wants(change.schema, change.table):
-                    rows.add(self._tables.shape(change), changeset.sequence)
+        rows = self._rows(changesets)
         if not rows.outcomes and not rows.emptied:
             if refuse is not None:
                 refuse([])
@@ -222,6 +224,37 @@ class SearchSink:
                     moves.append(actions[-1])
         self._offsets.begin(changesets[-1], moves, self._batch_bytes)
         self._bulk(actions, rows.outcomes, refuse)
+
+    def _apply_recovered(
+        self,
+        origin: str,
+        changesets: Sequence[Changeset],
+        refuse: Callable[[list[Refused]], None] | None,
+    ) -> None:
+        """Write rows as they were read from the database, with the versions of their documents.
+
+        The actions are stored first: when they are repeated, later changes have higher versions.
+        """
+        rows = self._rows(changesets)
+        actions = self._offsets.moves(origin)
+        if not actions:
+            stored = self._api.get(list(rows.outcomes))
+            for place, outcome in rows.outcomes.items():
+                source = _source(outcome, _reported(outcome), stored)
+                if place in stored:
+                    actions.append(versioned(place, stored[place].version, source))
+                elif source is not None:
+                    actions.append(versioned(place, _LEAST_VERSION, source))
+            self._offsets.begin(changesets[-1], actions, self._batch_bytes)
+        self._bulk(actions, rows.outcomes, refuse)
+
+    def _rows(self, changesets: Sequence[Changeset]) -> Rows:
+        rows = Rows(self._index_of, self._id_of)
+        for changeset in changesets:
+            for change in changeset.changes:
+                if self._tables.wants(change.schema, change.table):
+                    rows.add(self._tables.shape(change), changeset.sequence)
+        return rows
 
     def _empty(self, index: str, version: int) -> None:
         """Delete documents of an index that are older than a version."""

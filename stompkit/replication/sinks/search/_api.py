@@ -90,11 +90,12 @@ class Action:
 
     @classmethod
     def read(cls, lines: bytes) -> list[Action]:
-        """Return the actions, which all have a source, of their lines."""
-        heads, sources = lines.split(b"\n")[:-1:2], lines.split(b"\n")[1::2]
+        """Return the actions of their lines."""
+        left = iter(lines.split(b"\n")[:-1])
         made = []
-        for head, source in zip(heads, sources, strict=True):
+        for head in left:
             ((kind, line),) = json.loads(head).items()
+            source = None if kind == "delete" else next(left)
             made.append(cls(kind, line.pop("_index"), line.pop("_id"), line, source))
         return made
 

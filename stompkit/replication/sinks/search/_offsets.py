@@ -29,8 +29,8 @@ _ORIGINS: Final = "origins"
 class SearchOffsets:
     """A document with the last number for each origin, and one that lists all origins.
 
-    Documents that are to move to another key are stored in separate documents, which the origin's
-    document references until the changesets are applied.
+    Documents that are to move to another key, and recovered ones, are stored in separate documents,
+    which the origin's document references until the changesets are applied.
     """
 
     def __init__(self, api: SearchApi, index: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 import ssl
@@ -53,6 +54,7 @@ class ClientStream:
         """Take over a connected socket; ``secrets`` are texts that no message may show."""
         connection.setblocking(False)
         self._socket = connection
+        self._owner = os.getpid()
         self._decoder = FrameDecoder(limits=AFTER_LOGIN, tolerance=Tolerance.LENIENT)
         self.trail = Trail(secrets)
         #: The reason why the connection ended, as a sentence; empty while it is open.
@@ -283,6 +285,10 @@ class ClientStream:
             # Sends the TLS close notification, and does not wait for the answer.
             with contextlib.suppress(OSError, ValueError):
                 self._socket.unwrap()
+        if os.getpid() == self._owner:
+            # A forked child may have a copy, which would keep the connection open.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
         self._socket.close()
         self._end("the client has closed the connection", by_broker=False)
 

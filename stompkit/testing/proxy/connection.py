@@ -14,7 +14,7 @@ from stompkit.testing.proxy.contracts import ConnectionOwner, FlowOwner
 from stompkit.testing.proxy.flow import OTHER, SENDER, Flow
 from stompkit.testing.proxy.pieces import Reader
 from stompkit.testing.proxy.rules import Ending, Injection, Rule
-from stompkit.testing.proxy.sockets import is_loop, reset
+from stompkit.testing.proxy.sockets import is_loop, owned, reset
 
 if TYPE_CHECKING:  # it imports slowly, and only a running proxy needs it
     from asyncio import TimerHandle
@@ -61,7 +61,7 @@ class Connection(FlowOwner):
         while self._addresses:
             family, address = self._addresses.popleft()
             try:
-                broker = socket.socket(family, socket.SOCK_STREAM)
+                broker = owned(socket.socket(family, socket.SOCK_STREAM))
             except OSError:  # no IPv6 here, for example
                 continue
             broker.setblocking(False)

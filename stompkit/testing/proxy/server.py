@@ -14,7 +14,14 @@ from stompkit.testing.frames.log import FrameLog
 from stompkit.testing.proxy.connection import Connection
 from stompkit.testing.proxy.contracts import ConnectionOwner
 from stompkit.testing.proxy.rules import Rule
-from stompkit.testing.proxy.sockets import READ_BYTES, Address, reset, resolved
+from stompkit.testing.proxy.sockets import (
+    READ_BYTES,
+    Address,
+    owned,
+    reset,
+    resolved,
+    stop_listening,
+)
 
 if TYPE_CHECKING:  # it imports slowly, and only a running proxy needs it
     from asyncio import AbstractEventLoop, TimerHandle
@@ -90,7 +97,7 @@ class Server(ConnectionOwner):
         if self._address is None or self._listener is not None:
             return
         family, address = self._address
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener = owned(socket.socket(family, socket.SOCK_STREAM))
         try:
             if sys.platform != "win32":  # there it would share the port
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -106,7 +113,7 @@ class Server(ConnectionOwner):
     def _stop_listening(self) -> None:
         if self._listener is not None:
             self.loop.remove_reader(self._listener)
-            self._listener.close()
+            stop_listening(self._listener)
             self._listener = None
 
     def accept(self) -> None:
@@ -121,7 +128,7 @@ class Server(ConnectionOwner):
             except OSError:  # no more descriptors, for example: retrying would loop
                 self._stop_listening()
                 raise
-            self._take(client)
+            self._take(owned(client))
 
     def _take(self, client: socket.socket) -> None:
         for rule in self.rules:
@@ -164,23 +171,29 @@ class Server(ConnectionOwner):
     def remove(self, rule: Rule) -> None:
         """Deactivate a rule."""
         if rule in self.rules:
-            self.accept()
-            self.rules.remove(rule)
-            self._removed([rule])
+            self._remove([rule])
 
     def remove_all(self) -> None:
         """Deactivate all rules."""
-        self.accept()
-        removed, self.rules = self.rules, []
-        self._removed(removed)
+        self._remove(list(self.rules))
 
-    def _removed(self, rules: Sequence[Rule]) -> None:
-        for connection in list(self._connections.values()):
-            for rule in rules:
-                connection.heal(rule)
-        self._changed()
-        if self._may_listen():
-            self._listen()
+    def _remove(self, rules: Sequence[Rule]) -> None:
+        """Deactivate rules; those that forbid to listen remain if that is impossible."""
+        self.accept()
+        before = self.rules
+        self.rules = [rule for rule in before if rule not in rules]
+        try:
+            if self._may_listen():
+                self._listen()
+        except OSError:
+            rules = [rule for rule in rules if rule.about != "listening"]
+            self.rules = [rule for rule in before if rule not in rules]
+            raise
+        finally:
+            for connection in list(self._connections.values()):
+                for rule in rules:
+                    connection.heal(rule)
+            self._changed()
 
     def _changed(self) -> None:
         for connection in list(self._connections.values()):

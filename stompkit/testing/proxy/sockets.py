@@ -1,14 +1,16 @@
-"""Socket helpers of the proxy."""
+"""Sockets of threads that relay data, such as those of the proxy."""
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import sys
 from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakSet
 
-__all__ = ["READ_BYTES", "Address", "is_loop", "reset", "resolved"]
+__all__ = ["READ_BYTES", "Address", "is_loop", "owned", "reset", "resolved", "stop_listening"]
 
 #: Family and address, as ``socket.getaddrinfo`` returns them.
 Address = tuple[socket.AddressFamily, Any]
@@ -17,6 +19,27 @@ Address = tuple[socket.AddressFamily, Any]
 READ_BYTES: Final = 65_536
 #: Linger time of zero: close() sends a reset.
 _NO_LINGER: Final = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
+#: Sockets that forked children close.
+_OWNED: Final[WeakSet[socket.socket]] = WeakSet()
+
+
+def owned(opened: socket.socket) -> socket.socket:
+    """Return a socket that only this process uses: its forked children close their copies.
+
+    A child has no thread that serves a copy. But the copy would keep accepting clients on a port
+    that is closed here, and would keep the other side from seeing the end of a connection.
+    """
+    _OWNED.add(opened)
+    return opened
+
+
+def _close_owned() -> None:
+    for each in list(_OWNED):
+        each.close()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_close_owned)
 
 
 def resolved(host: str, port: int) -> list[Address]:
@@ -30,6 +53,13 @@ def is_loop(connection: socket.socket) -> bool:
     with suppress(OSError):
         return bool(connection.getsockname() == connection.getpeername())
     return False
+
+
+def stop_listening(listener: socket.socket) -> None:
+    """Close a listener, also for processes that have a copy: between fork and exec, for example."""
+    with suppress(OSError):  # macOS refuses it
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
 
 
 def reset(connection: socket.socket) -> None:

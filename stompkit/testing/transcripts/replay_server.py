@@ -15,6 +15,7 @@ from stompkit.frames import Frame, RemoteProtocolError
 from stompkit.testing.frames.events import Closed, End, Event, Octets, Opened, SeenFrame
 from stompkit.testing.frames.log import FrameLog
 from stompkit.testing.frames.words import shown_frame
+from stompkit.testing.proxy.sockets import owned, stop_listening
 from stompkit.testing.transcripts.replay_peer import ReplayPeer
 from stompkit.testing.transcripts.replaying import (
     ReplayFailedError,
@@ -100,7 +101,8 @@ class ReplayServer:
         """Listen; raises OSError on failure, and RuntimeError the second time."""
         if self._thread is not None or self._stop_at is not None:
             raise RuntimeError("a replay can be started once only: make another one")
-        self._listener = socket.create_server((self.host, self.port), backlog=_BACKLOG)
+        listener = socket.create_server((self.host, self.port), backlog=_BACKLOG)
+        self._listener = owned(listener)
         self._listener.setblocking(False)
         self.port = self._listener.getsockname()[1]
         self._woken, self._wake = socket.socketpair()
@@ -169,7 +171,7 @@ class ReplayServer:
             for peer in self._peers.values():
                 peer.socket.close()
                 self._note_end(peer, "broker")
-            self._listener.close()
+            stop_listening(self._listener)
             self._woken.close()
             self._selector.close()
 
@@ -240,7 +242,7 @@ class ReplayServer:
 
     def _accept(self) -> None:
         try:
-            accepted = self._listener.accept()[0]
+            accepted = owned(self._listener.accept()[0])
         except OSError:
             return  # the client has given up in the meantime
         number = next((it for it in self._expected if it not in self._peers), None)

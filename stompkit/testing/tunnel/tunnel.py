@@ -15,7 +15,7 @@ from typing import Final, Self
 from stompkit.testing.launching.errors import BrokerError
 from stompkit.testing.launching.place import Place
 from stompkit.testing.launching.ports import loopback
-from stompkit.testing.proxy.sockets import reset
+from stompkit.testing.proxy.sockets import owned, reset, stop_listening
 from stompkit.testing.tunnel.failures import explained, trusting
 from stompkit.testing.tunnel.layers import READ_BYTES, Layer, Tls
 
@@ -53,7 +53,8 @@ class Tunnel:
             raise BrokerError(f"{place}: {explained(error, place)}") from error
         self.host = loopback()
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        self._listener = socket.create_server((self.host, 0), family=family, backlog=_BACKLOG)
+        listener = socket.create_server((self.host, 0), family=family, backlog=_BACKLOG)
+        self._listener = owned(listener)
         self.port = self._listener.getsockname()[1]
         self._is_over = False
         self._lock = threading.Lock()
@@ -66,9 +67,7 @@ class Tunnel:
         with self._lock:
             self._is_over = True
             forwarders = list(self._forwarders)
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        stop_listening(self._listener)
         for each in forwarders:
             each.end()
         self._thread.join()
@@ -89,7 +88,7 @@ class Tunnel:
     def _far(self) -> _Far:
         """Connect to the broker."""
         place = self.place
-        connection = socket.create_connection((place.host, place.port), self._timeout_s)
+        connection = owned(socket.create_connection((place.host, place.port), self._timeout_s))
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             far = _Far(connection)
@@ -106,7 +105,7 @@ class Tunnel:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                forwarder = _Forwarder(self, near)
+                forwarder = _Forwarder(self, owned(near))
                 with self._lock:
                     if self._is_over:
                         near.close()

@@ -29,6 +29,7 @@ from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import SchemaError, ranks_of
 from stompkit.spark.jobs.history import SCHEMA, Past, open_past
 from stompkit.spark.jobs.past_staging import PastStaging
+from stompkit.spark.jobs.runs.left_out import LeftOut
 from stompkit.spark.jobs.runs.resume import check_gap, forget_checkpoint, going_on
 from stompkit.spark.jobs.settings import (
     PipelineError,
@@ -227,6 +228,8 @@ class _Rebuild:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         goes_on = self._set_fence() and self._is_own
+        if goes_on:
+            LeftOut(self._settings, "replicate").forget()
         return Rebuilt(self._past.name, self._changes, self._letters, self._counts(), goes_on)
 
     def _make(self, tell: Callable[[int], None], *, is_first: bool) -> None:

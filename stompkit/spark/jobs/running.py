@@ -28,6 +28,7 @@ from stompkit.spark.jobs.runs.checkpoint import Checkpoint, Offset
 from stompkit.spark.jobs.runs.failures import Failures
 from stompkit.spark.jobs.runs.job_lock import alone
 from stompkit.spark.jobs.runs.known_names import KnownNames
+from stompkit.spark.jobs.runs.left_out import LeftOut
 from stompkit.spark.jobs.runs.serving import serving
 from stompkit.spark.jobs.runs.session import InterruptedStartError, is_gone, listening, session
 from stompkit.spark.jobs.runs.source import stream
@@ -101,6 +102,7 @@ class Pipeline:
         self._metrics: StreamingQueryListener | None = None
         self._names: Final = KnownNames(settings, job)
         self._has_checked_names = False
+        self._left_out: Final = LeftOut(settings, job)
         #: Ends of the partitions of the spool at the start.
         self._heads: Sequence[int] = ()
         #: Address of the metrics server while it runs.
@@ -188,6 +190,10 @@ class Pipeline:
             raise
         except Exception as error:
             raise PipelineError(self._failures.reason_of(error)) from error
+        if fence:
+            self._left_out.check()
+        else:
+            self._left_out.forget()
         self._on_step(f"connected to {self._work.target}")
         place = self._checkpoint.place
         if not isinstance(self._work, Aggregating):
@@ -284,6 +290,7 @@ class Pipeline:
             done = self._patiently(what, lambda: self._work.apply(df, batch_id, spool, span))
             took = time.monotonic() - begun
             self._names.add(done.names)
+            self._left_out.add(done.names)
             with self._lock:
                 progress = self._progress
                 self._progress = replace(

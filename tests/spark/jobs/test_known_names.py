@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from stompkit._commands.pipeline.inspection import check
 from stompkit.replication.model.events import RowChange, Source, make_changeset
-from stompkit.spark.jobs import JobName, Pipeline, load
+from stompkit.spark.jobs import JobName, Pipeline, PipelineError, load
+from stompkit.spark.jobs.rebuild import rebuild
 from stompkit.spark.names import NamesFound, dump
 from stompkit.spark.names import load as load_names
 from stompkit.spool import Record
@@ -162,6 +163,44 @@ def test_tables_of_former_runs_are_not_reported(
     assert warnings(file, "replicate", spark, caplog) == mistake
     fill(spool, messages(2, 9, "orders"))
     assert warnings(file, "replicate", spark, caplog) == mistake
+
+
+@pytest.mark.parametrize("job", ["replicate", "events"])
+def test_table_that_is_selected_later_stops_the_job_until_that_is_decided(
+    spark: SparkSession, file: Path, job: JobName
+) -> None:
+    def run(*tables: str) -> None:
+        chosen = f"tables = {json.dumps(tables)}"
+        is_store = job == "events"
+        describe(file, f"[apply]\n{'' if is_store else chosen}", events=chosen if is_store else "")
+        Pipeline(load(file), job, once=True, spark=spark).run()
+
+    spool = fill(file.parent / "spool", messages(1, 5, "orders", "customers"))
+    run("orders")
+    with pytest.raises(
+        PipelineError, match=r"left out .* 'shop.customers' so far.* remove /"
+    ) as no:
+        run("orders", "customers")
+    # A table without changes so far lacks none.
+    run("orders", "lines")
+    fill(spool, messages(5, 9, "orders", "customers", "lines"))
+    run("orders", "lines")
+    Path(str(no.value).rpartition("remove ")[2]).unlink()
+    run("orders", "customers")
+
+
+def test_table_that_is_selected_later_is_whole_after_a_rebuild(
+    spark: SparkSession, file: Path
+) -> None:
+    spool = fill(file.parent / "spool", messages(1, 5, "orders", "customers"))
+    describe(file, '[apply]\ntables = ["orders"]')
+    Pipeline(load(file), "replicate", once=True, spark=spark).run()
+    describe(file, "")
+    with pytest.raises(PipelineError, match="run the job rebuild with --replace"):
+        Pipeline(load(file), "replicate", once=True, spark=spark).run()
+    assert rebuild(load(file), replace=True).rows == {"shop.customers": 1, "shop.orders": 1}
+    fill(spool, messages(5, 6, "orders", "customers"))
+    Pipeline(load(file), "replicate", once=True, spark=spark).run()
 
 
 def test_names_in_batches_are_those_of_rows() -> None:

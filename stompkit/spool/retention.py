@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from stompkit._common.files import sync_path
 from stompkit.spool import readers
 from stompkit.spool._changesets import uncut
+from stompkit.spool._clock import trusted_time
 from stompkit.spool._files import Segment, part_folder, segments
 from stompkit.spool._identity import identity_of
 from stompkit.spool._reading import SpoolReader
@@ -69,7 +70,8 @@ def retain(
     With ``max_age_s`` it removes segments whose messages are all older than that, in seconds. With
     ``max_bytes`` it removes segments until the spool has at most that many bytes. The newest
     segment of each partition stays. Readers that have not reported for ``readers_expire_s`` seconds
-    are ignored.
+    are ignored. If the clock is later than at the last run by more than these ages, they only apply
+    after an hour, because the clock may be ahead.
 
     A changeset in several messages is kept from its first part on until all of it can be removed,
     regardless of age and size. It is also kept while it is incomplete. ``whole_changesets=False``
@@ -79,15 +81,16 @@ def retain(
     folder. Raises :class:`~stompkit.spool.SpoolInUseError` if another process writes to the folder,
     :class:`~stompkit.spool.BrokenSpoolError`, and OSError.
     """
-    now_s = clock()
     with right_to(where) as folder:
+        known = readers.listed(folder)
+        now_s = _now(folder, clock(), max_age_s, readers_expire_s)
         old = [_closed(folder, number) for number in range(identity_of(folder).partitions)]
         wanted = [_aged(part, max_age_s, now_s) for part in old]
         if max_bytes is not None:
             _add_excess(wanted, old, _octets(folder, len(old)) - max_bytes)
         needed = {
             name: reader.positions
-            for name, reader in readers.listed(folder).items()
+            for name, reader in known.items()
             if readers_expire_s is None or reader.updated_s >= now_s - readers_expire_s
         }
         kept_for: dict[str, int] = {}
@@ -98,6 +101,18 @@ def retain(
         going = [_whole(folder, part) for part in free] if whole_changesets else free
         kept_whole = sum(map(len, free)) - sum(map(len, going))
         return _remove(going, Removed(0, 0, kept_for, kept_whole))
+
+
+def _now(folder: Path, now_s: float, *ages_s: float | None) -> float:
+    """Return the time by which ages are measured."""
+    given = [age_s for age_s in ages_s if age_s is not None]
+    if not given:
+        return now_s
+    parts = (
+        segments(part_folder(folder, number)) for number in range(identity_of(folder).partitions)
+    )
+    newest = [part[-1].path for part in parts if part]
+    return trusted_time(folder, now_s, newest, min(given))
 
 
 def _closed(folder: Path, number: int) -> list[_Old]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
@@ -72,6 +73,45 @@ def test_no_time_of_a_wrong_clock_removes_or_keeps_others(clocks: list[str]) -> 
             # A later message with a right time tells that this one is old.
             seen = [at for at in range(min(old, len(clocks))) if clocks[at] == "right"]
             assert floor >= max(seen, default=-1) + 1
+
+
+def dated(folder: Path, time_s: float) -> None:
+    """Date the files of a spool as if the last message came at a time."""
+    for path in logs(folder):
+        os.utime(path, (time_s, time_s))
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_clock_that_is_ahead_for_a_while_removes_nothing(
+    spool: Path, *, has_run: bool, is_busy: bool
+) -> None:
+    dated(spool, BEGIN_S + 80)
+    if has_run:
+        assert retain(spool, max_age_s=86_400, clock=lambda: BEGIN_S + 80) == Removed(0, 0, {})
+    readers.register(spool, "spark", (10,), clock=lambda: BEGIN_S + 80)
+    retained = partial(retain, spool, max_age_s=86_400, readers_expire_s=86_400)
+    ahead_s = BEGIN_S + 10 * 365 * 86_400
+    for seconds in (0, 60, 3_599):
+        if is_busy and has_run:
+            with SpoolWriter(spool, sync=False) as writer:
+                late_us = (ahead_s + seconds) * 1_000_000
+                writer.append([record(80 + seconds)._replace(received_us=late_us)])
+            dated(spool, ahead_s + seconds)
+        assert retained(clock=partial(float, ahead_s + seconds)) == Removed(0, 0, {})
+    # It is corrected, and is ahead once more.
+    assert retained(clock=lambda: BEGIN_S + 3_700) == Removed(0, 0, {})
+    assert retained(clock=partial(float, ahead_s + 7_200)) == Removed(0, 0, {})
+    # Another machine has another wrong clock.
+    assert retained(clock=partial(float, ahead_s - 86_400)) == Removed(0, 0, {})
+    assert numbers(contents(spool))[:80] == list(range(80))
+
+
+def test_a_spool_without_new_messages_is_emptied_by_age(spool: Path) -> None:
+    dated(spool, BEGIN_S + 80)
+    later_s = BEGIN_S + 100 * 86_400
+    assert retain(spool, max_age_s=86_400, clock=partial(float, later_s)).segments == 0
+    assert retain(spool, max_age_s=86_400, clock=partial(float, later_s + 3_600)).segments == 3
 
 
 def test_the_newest_segment_stays(spool: Path) -> None:

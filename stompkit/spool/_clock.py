@@ -1,8 +1,8 @@
 """A check of the clock by which old messages are removed: it may be ahead for a while.
 
 If it is much later than at the last run, either retention did not run for long, or the clock is
-ahead, as that of a machine that has not reached its time server. Nobody can tell one from the other
-at once, but a wrong clock is usually corrected soon.
+ahead. A machine that has not reached its time server has such a clock. Nobody can tell one from the
+other at once, but a wrong clock is usually corrected soon.
 """
 
 from __future__ import annotations

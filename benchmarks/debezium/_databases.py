@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -156,6 +157,8 @@ class _Postgres(Database):
         }
 
     def publish(self, changesets: Signal) -> Publication:
+        # That a slot which is there already is read on is meant here: each run copies one.
+        logging.getLogger("stompkit.replication.sources.postgres").setLevel(logging.ERROR)
         slot = self._slot()
         publication = Publication(
             kind="postgresql", tables=Tables(["*.parts"]), changesets=changesets

@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 
 from stompkit._common.files import make_directory
 from stompkit._common.moved import renamed
+from stompkit.spark.class_archive import archive_options, writes_archive
 from stompkit.spark.java import SparkError, cache_folder, find_java_home, put
 
-__all__ = ["SparkError", "spark_session"]
+__all__ = ["SparkError", "spark_session", "writes_archive"]
 
 #: Configuration of every session; ``config`` overrides it.
 _CONFIG: Final = {
@@ -32,6 +33,8 @@ _CONFIG: Final = {
         ".FileSystemBasedCheckpointFileManager"
     ),
 }
+#: Setting with options for the JVM of the driver; ``extraJavaOptions`` is left to users.
+_DRIVER_JAVA: Final = "spark.driver.defaultJavaOptions"
 #: Java options that halve the start time of the JVM, and reduce its speed later.
 _QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TEST_CONFIG: Final = {
@@ -51,6 +54,7 @@ appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 """
+_LOGGING_PATH: Final = Path("conf", "log4j2.properties")
 _LOOPBACK: Final = "127.0.0.1"
 
 
@@ -61,12 +65,15 @@ def spark_session(
     config: Mapping[str, str] | None = None,
     remote: str | None = None,
     profile: Literal["default", "test"] = "default",
+    archives_classes: bool = False,
 ) -> SparkSession:
     """Return the existing session or a new one.
 
     ``master`` is the Spark master, by default ``local[*]`` or the choice of ``spark-submit``;
     ``remote`` is the URL of a Spark Connect server instead. ``config`` overrides all other
-    settings. The profile ``test`` halves the start time, and is slower later.
+    settings. The profile ``test`` halves the start time, and is slower later. With
+    ``archives_classes`` the end of this process waits for the JVM to write an archive of its
+    classes, once for each Java and version of Spark: later sessions start in half of the time.
 
     A new session also sets up the environment of this process: Python for the workers, a Java (see
     :class:`SparkError`), and the loopback interface for a local session. The time zone is UTC.
@@ -78,14 +85,15 @@ def spark_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    options = ""
     if remote is not None:
         if remote.startswith("local"):
-            _prepare_process()
+            options = _prepare_process(archives_classes=archives_classes)
         builder = builder.remote(remote)
     else:
         if not is_submitted:
             master = master or "local[*]"
-            _prepare_process()
+            options = _prepare_process(archives_classes=archives_classes)
         if master is not None:
             builder = builder.master(master)
             if master.startswith("local"):
@@ -103,6 +111,8 @@ def spark_session(
         # All other settings belong to the server's start; it would warn of each.
         settings = {key: value for key, value in settings.items() if key.startswith("spark.sql.")}
     settings |= config or {}
+    if options:
+        settings[_DRIVER_JAVA] = f"{options} {settings.get(_DRIVER_JAVA, '')}".rstrip()
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
@@ -118,11 +128,21 @@ def _cores(master: str) -> int:
     return os.cpu_count() or 1 if "*" in inside[0] else 1
 
 
-def _prepare_process() -> None:
-    """Set up the environment of the JVM."""
-    os.environ["JAVA_HOME"] = str(find_java_home())
-    if "SPARK_HOME" not in os.environ:
-        os.environ["SPARK_HOME"] = str(_spark_home())
+def _prepare_process(*, archives_classes: bool) -> str:
+    """Set up the environment of the JVM, and return options for it."""
+    java_home = find_java_home()
+    os.environ["JAVA_HOME"] = str(java_home)
+    home = _spark_home()
+    if os.environ.setdefault("SPARK_HOME", str(home)) != str(home):
+        return ""
+    # A class path with a folder has no archive of classes: the one with Spark's settings, which is
+    # there for logging only, is replaced by a folder that does not exist.
+    settings = str(home / "none")
+    if os.environ.setdefault("SPARK_CONF_DIR", settings) != settings:
+        return ""
+    logging = (home / _LOGGING_PATH).as_uri()
+    archived = archive_options(home, java_home, writes=archives_classes)
+    return f"-Dlog4j2.configurationFile={logging} {archived}".rstrip()
 
 
 def _spark_home() -> Path:
@@ -141,7 +161,7 @@ def _spark_home() -> Path:
             made.unlink(missing_ok=True)
             made.symlink_to(package / name, target_is_directory=True)
             made.replace(link)
-    put(home / "conf" / "log4j2.properties", _LOGGING.encode())
+    put(home / _LOGGING_PATH, _LOGGING.encode())
     return home
 
 

@@ -16,7 +16,7 @@ from stompkit._commands.shared.signals import ended_by_signals
 from stompkit._common.spelling import amount
 from stompkit._common.text import text_of
 from stompkit.spark.jobs import Pipeline, PipelineError, Progress
-from stompkit.spark.session import SparkError
+from stompkit.spark.session import SparkError, writes_archive
 
 __all__ = ["Display", "run"]
 
@@ -75,6 +75,8 @@ def _told(pipeline: Pipeline, display: Display | None) -> Iterator[None]:
         ended.set()
         thread.join()
         display.end(pipeline.progress())
+        if writes_archive():
+            display.step("keeping Spark's classes for faster starts; this happens once")
 
 
 class Display:
@@ -90,7 +92,7 @@ class Display:
         self._lock = threading.Lock()
 
     def step(self, step: str) -> None:
-        """Show a step of the start, from any thread."""
+        """Show a step of the start or of the end, from any thread."""
         with self._lock:
             self._clear()
             print(step, file=sys.stderr, flush=True)

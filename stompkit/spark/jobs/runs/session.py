@@ -40,6 +40,7 @@ def session(settings: PipelineSettings, job: JobName, *, log_level: str) -> Iter
             f"stompkit {settings.name} {job}",
             master=how.master,
             config={"spark.log.level": log_level, **how.config},
+            archives_classes=True,
         )
     except KeyboardInterrupt:
         if before is signal.default_int_handler:

@@ -31,7 +31,7 @@ from stompkit.spark.jobs.runs.known_names import KnownNames
 from stompkit.spark.jobs.runs.left_out import LeftOut
 from stompkit.spark.jobs.runs.serving import serving
 from stompkit.spark.jobs.runs.session import InterruptedStartError, is_gone, listening, session
-from stompkit.spark.jobs.runs.source import stream
+from stompkit.spark.jobs.runs.source import former_reader, stream
 from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings, seconds
 from stompkit.spark.jobs.work import Aggregating, Work, work_of
 from stompkit.spark.stream.options import SourceOptions
@@ -177,6 +177,8 @@ class Pipeline:
         except SpoolError:
             return "checkpoint"  # the source creates the spool, or reports the error
         self._heads = self._patiently("the start", reader.head)
+        if warning := former_reader(self.settings, reader):
+            _log.warning("%s", warning)
         assert self._checkpoint is not None
         batch_id = self._checkpoint.last()
         last = None

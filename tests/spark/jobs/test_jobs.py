@@ -23,6 +23,8 @@ from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import JobName, Pipeline, PipelineError, dead_letters, load
 from stompkit.spark.jobs.status import look
 from stompkit.spool import Record, SpoolError, SpoolReader
+from stompkit.spool.readers import forget, register
+from stompkit.spool.retention import retain
 from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.plugin import BrokerFactory
@@ -401,6 +403,25 @@ def test_a_job_runs_once_at_a_time_and_is_stopped_from_another_thread(
     assert not look(load(shop.file), "replicate").is_running
     # Retention considers the job without a setting.
     assert "shop.replicate" in [path.stem for path in (spool / "readers").iterdir()]
+
+
+def test_spool_keeps_messages_for_each_job_of_a_file(
+    spark: SparkSession, shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = shop.folder / "spool"
+    shop.describe({"spool": str(spool), "reader": "shop"})
+    fill(spool, *([each] for each in orders(0, 9)), segment_bytes=1 << 8)
+    register(spool, "shop", [3])
+    shop.run(spark, "events")
+    shop.run(spark, "replicate")
+    assert f"stompkit spool readers {spool} --forget shop" in caplog.text
+    assert forget(spool, "shop")
+    fill(spool, *([each] for each in orders(9, 20)), segment_bytes=1 << 8)
+    shop.run(spark, "events")
+    retain(spool, max_bytes=1)
+    shop.run(spark, "replicate")
+    shop.check("replicate", 20)
+    shop.check("events", 20)
 
 
 def test_a_spool_that_was_made_anew_is_refused(spark: SparkSession, shop: Shop) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stompkit.spark.jobs.settings import PipelineError, life, load, parse, seconds
+from stompkit.spark.jobs.settings import JobName, PipelineError, life, load, parse, seconds
+from stompkit.spark.stream.options import SourceOptions
 
 LEAST: dict[str, Any] = {
     "name": "shop",
@@ -158,6 +159,29 @@ def test_secrets_may_be_elsewhere_and_are_not_told(
     assert settings.target_url() == "postgresql://me:hidden@db/shop"
     text = "postgresql://me:hidden@db/shop refused s3cr3t"
     assert settings.without_secrets(text) == "postgresql://me:***@db/shop refused ***"
+
+
+@pytest.mark.parametrize(
+    ("given", "jobs", "expected"),
+    [
+        (None, ["replicate"], ["shop.replicate"]),
+        (None, ["replicate", "events"], ["shop.replicate", "shop.events"]),
+        ("mine", ["events"], ["mine"]),
+        ("mine", ["replicate", "events"], ["mine.replicate", "mine.events"]),
+        ("", ["replicate", "analytics"], ["", ""]),
+    ],
+)
+@pytest.mark.parametrize("option", ["reader", "Reader"])
+def test_each_job_is_a_reader_of_its_own(
+    option: str, given: str | None, jobs: list[JobName], expected: list[str]
+) -> None:
+    tables = {"replicate": "target", "events": "events", "analytics": "analytics"}
+    more = {"target": {"url": "sqlite:///c"}, "events": {"path": "e"}, "analytics": {"path": "a"}}
+    source = {"spool": "s"} if given is None else {"spool": "s", option: given}
+    found = {"name": "shop", "source": source, **{tables[job]: more[tables[job]] for job in jobs}}
+    settings = parse(found)
+    read = [SourceOptions.parse(settings.source_options(job)).reader for job in jobs]
+    assert read == expected
 
 
 def test_files_are_kept_apart_by_pipeline_and_job(

@@ -8,13 +8,28 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from stompkit.spark.jobs.settings import PipelineSettings
 from stompkit.spark.ship import is_remote
+from stompkit.spool import SpoolReader
 
-__all__ = ["stream"]
+__all__ = ["former_reader", "stream"]
 
 _NAME: Final = "stomp"
 #: Held between registering a data source in the session and loading it by name.
 _registering: Final = threading.Lock()
+
+
+def former_reader(settings: PipelineSettings, spool: SpoolReader) -> str:
+    """Return a warning of the reader that the jobs of the file have had together, if it is left."""
+    name = settings.shared_reader()
+    if not name or name not in spool.readers():
+        return ""
+    jobs = " and ".join(f"{name}.{job}" for job in settings.jobs())
+    return (
+        f"the spool keeps messages for the reader {name} in [source], which no job of the file is:"
+        f" they are {jobs}. If nothing else reads under that name, run: stompkit spool readers"
+        f" {spool.place} --forget {name}"
+    )
 
 
 def stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:

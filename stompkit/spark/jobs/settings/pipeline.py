@@ -87,13 +87,24 @@ class PipelineSettings(Table, frozen=True):
         # The job does not pass changes through Spark: its tasks read the spool themselves.
         payload = "ranges" if job == "replicate" else "changeset"
         options = {"payload": payload, **options_of(self.source)}
-        if not any(name.lower() == "reader" for name in options):
-            # Retention keeps messages for this reader; an empty name disables that.
-            options["reader"] = f"{self.name}.{job}"
         names = {name.lower(): name for name in options}
+        # Retention keeps messages for this reader; an empty name disables that.
+        given = options.get(names.get("reader", ""))
+        if given is None:
+            options["reader"] = f"{self.name}.{job}"
+        elif self.shared_reader():
+            options[names["reader"]] = f"{given}.{job}"
         if is_url(options.get(names.get("spool", ""), "")) and "spooltimeout" not in names:
             options["spoolTimeout"] = str(max(round(seconds(self.retry_for)), 1))
         return options
+
+    def shared_reader(self) -> str:
+        """Return the reader's name in the file, if several jobs have it; otherwise empty.
+
+        Each of them needs a name of its own: retention would only wait for the fastest one.
+        """
+        given = {name.lower(): value for name, value in self.source.items()}.get("reader")
+        return str(given or "") if len(self.jobs()) > 1 else ""
 
     def spool(self) -> Path | str:
         """Return the folder of the spool to read, or the URL of its server."""

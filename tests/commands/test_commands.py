@@ -494,6 +494,28 @@ def test_run_keeps_the_frames_without_passcodes(tmp_path: Path) -> None:
     assert "s3cret" not in frames.read_text()
 
 
+#: Sends more frames than a log of frames holds.
+MANY = """
+import os, socket
+with socket.create_connection((os.environ["STOMPKIT_HOST"], int(os.environ["STOMPKIT_PORT"]))) as s:
+    s.sendall(b"CONNECT\\naccept-version:1.2\\nhost:x\\n\\n\\0")
+    for n in range(10_100):
+        s.sendall(b"SEND\\ndestination:/topic/a\\n\\n%d\\0" % n)
+    s.sendall(b"DISCONNECT\\nreceipt:1\\n\\n\\0")
+    while s.recv(1000): pass
+"""
+
+
+def test_run_keeps_any_number_of_frames(tmp_path: Path) -> None:
+    frames = tmp_path / "seen.stomp"
+    run_process("run", "--frames", frames, "--", sys.executable, "-c", MANY)
+    transcript = Transcript.load(frames)
+    seen = [event.frame for event in transcript.events if isinstance(event, SeenFrame)]
+    bodies = [frame.text for frame in seen if frame.command == "SEND"]
+    assert bodies == [str(number) for number in range(10_100)]
+    assert (transcript.forgotten, seen[0].command) == (0, "CONNECT")
+
+
 #: Prints the names of the headers of CONNECTED.
 HEADERS = """
 import os

@@ -17,6 +17,7 @@ from typing import Final
 from stompkit._common.arguments import Parser
 from stompkit._common.files import describe, reason_of
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
+from stompkit.testing.transcripts import TranscriptFile
 
 __all__ = ["main", "parser"]
 
@@ -76,8 +77,11 @@ def main(arguments: list[str]) -> int:
     )
     try:
         with _ended_in_order(), launch(config) as broker:
+            frames = None
+            if options.frames is not None:
+                frames = TranscriptFile(options.frames, broker.frames)
             status = _run(options.command, _environment(broker))
-            _keep(broker, options)
+            _keep(broker, options.log, frames)
             return status
     except BrokerError as error:
         print(f"stompkit run: {_with_own_options(error.for_command())}", file=sys.stderr)
@@ -126,7 +130,8 @@ def parser() -> argparse.ArgumentParser:
         "--frames",
         type=Path,
         metavar="FILE",
-        help="write all frames to this file, as a transcript with masked passcodes",
+        help="write all frames to this file, as a transcript with masked passcodes; of a body "
+        "the first MiB",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
@@ -161,13 +166,13 @@ def _environment(broker: RunningBroker) -> dict[str, str]:
     return {**os.environ, **variables}
 
 
-def _keep(broker: RunningBroker, options: argparse.Namespace) -> None:
+def _keep(broker: RunningBroker, log: Path | None, frames: TranscriptFile | None) -> None:
     """Save the requested output of the broker; failures are only reported."""
     try:
-        if options.log is not None:
-            options.log.write_text(broker.log, encoding="utf-8")
-        if options.frames is not None:
-            broker.frames.transcript().save(options.frames)
+        if log is not None:
+            log.write_text(broker.log, encoding="utf-8")
+        if frames is not None:
+            frames.finish()
     except OSError as error:
         print(f"stompkit run: {describe(error)}", file=sys.stderr)
 

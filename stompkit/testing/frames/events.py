@@ -10,7 +10,7 @@ from stompkit.frames import Frame
 from stompkit.testing.frames.matching import Direction
 from stompkit.testing.frames.words import shown_frame, shown_text
 
-__all__ = ["Closed", "End", "Event", "Octets", "Opened", "SeenFrame"]
+__all__ = ["Closed", "End", "Event", "Octets", "Opened", "SeenFrame", "size_bytes"]
 
 #: The two ends of a connection.
 End = Literal["client", "broker"]
@@ -113,3 +113,10 @@ class SeenFrame:
 
 #: Any event of a log or a transcript.
 Event = Opened | Closed | Octets | SeenFrame
+
+
+def size_bytes(event: Event) -> int:
+    """Return the size of an event in bytes; a character of a header counts as one byte."""
+    if not isinstance(event, SeenFrame):
+        return 0
+    return len(event.body) + sum(len(name) + len(value) for name, value in event.frame.items())

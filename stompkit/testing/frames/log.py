@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from stompkit._common.clock import monotonic
 from stompkit.frames import Frame
-from stompkit.testing.frames.events import Closed, End, Event, Octets, Opened, SeenFrame
+from stompkit.testing.frames.events import Closed, End, Event, Octets, Opened, SeenFrame, size_bytes
 from stompkit.testing.frames.evidence import (
     check_answerable,
     is_of_kind,
@@ -75,6 +75,7 @@ class FrameLog:
         self._last = 0  # number of the latest connection
         self._ignored = 0  # number of the latest connection that is not recorded any more
         self._next = 0  # number of the next event
+        self._take: Callable[[Event], None] | None = None  # takes dropped events
         self._begin()
 
     def _begin(self) -> None:
@@ -311,6 +312,12 @@ class FrameLog:
         with self._changed:
             return Transcript(tuple(self._events), forgotten=self._forgotten)
 
+    def hand_on(self, take: Callable[[Event], None] | None) -> Transcript:
+        """Call a function for each event that is dropped from now on; return those not dropped."""
+        with self._changed:
+            self._take = take
+            return self.transcript()
+
     def text(self, last: int | None = None) -> str:
         """Return the recorded events, one per line; ``last`` limits them to the latest ones."""
         with self._changed:
@@ -340,11 +347,13 @@ class FrameLog:
         self._events.append(event)
         self._recorded.add(event.connection)
         self._next += 1
-        self._bytes += _size_bytes(event)
+        self._bytes += size_bytes(event)
         while len(self._events) > self._max_events or self._bytes > self._max_bytes:
             oldest = self._events.popleft()
-            self._bytes -= _size_bytes(oldest)
+            self._bytes -= size_bytes(oldest)
             self._forgotten += 1
+            if self._take is not None:
+                self._take(oldest)
             if isinstance(oldest, SeenFrame):
                 self._gone.add((oldest.direction, oldest.command))
         self._changed.notify_all()
@@ -379,10 +388,3 @@ class FrameLog:
             if value is not None or remaining_s <= 0:
                 return value
             self._changed.wait(remaining_s)
-
-
-def _size_bytes(event: Event) -> int:
-    """Return the size of an event in bytes; a character of a header counts as one byte."""
-    if not isinstance(event, SeenFrame):
-        return 0
-    return len(event.body) + sum(len(name) + len(value) for name, value in event.frame.items())

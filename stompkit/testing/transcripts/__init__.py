@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from stompkit.testing.transcripts.replay_server import ReplayServer
     from stompkit.testing.transcripts.replaying import ReplayFailedError
     from stompkit.testing.transcripts.transcript import Transcript
+    from stompkit.testing.transcripts.transcript_file import TranscriptFile
 
 __all__ = [
     "Closed",
@@ -84,6 +85,7 @@ __all__ = [
     "Transcript",
     "TranscriptDiffersError",
     "TranscriptError",
+    "TranscriptFile",
     "assert_golden",
     "play_client",
 ]
@@ -95,6 +97,7 @@ _MODULES = {
     "Transcript": "transcript",
     "TranscriptDiffersError": "golden",
     "TranscriptError": "format",
+    "TranscriptFile": "transcript_file",
     "assert_golden": "golden",
     "play_client": "replay_client",
 }

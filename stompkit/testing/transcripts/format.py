@@ -10,9 +10,15 @@ from stompkit.frames import COMMANDS, Frame
 from stompkit.testing.frames.events import Closed, End, Event, Octets, Opened, SeenFrame
 from stompkit.testing.frames.matching import Direction
 
-__all__ = ["TranscriptError", "parse_transcript", "written_transcript"]
+__all__ = [
+    "FIRST_LINE",
+    "TranscriptError",
+    "parse_transcript",
+    "written_event",
+    "written_transcript",
+]
 
-_FIRST_LINE: Final = "STOMP transcript 1"
+FIRST_LINE: Final = "STOMP transcript 1"
 _ANY_VERSION: Final = re.compile(r"STOMP transcript (\S+)")
 _END: Final = "^@"
 _FORGOTTEN: Final = re.compile(r"=== (\d+) earlier events forgotten")
@@ -38,26 +44,29 @@ class TranscriptError(ValueError):
 
 def written_transcript(events: Iterable[Event], forgotten: int, *, timed: bool) -> str:
     """Return the text of a transcript."""
-    parts = [_FIRST_LINE + "\n"]
+    parts = [FIRST_LINE + "\n"]
     if forgotten:
         parts.append(f"=== {forgotten} earlier events forgotten\n")
-    for event in events:
-        mark = f"=== connection {event.connection} "
-        at = f" at {event.at_s:.6f} s" if timed else ""
-        match event:
-            case Opened():
-                parts.append(f"{mark}opened{at}\n")
-            case Closed():
-                by = "" if event.by is None else f" by the {event.by}"
-                reason = f": {_visible(event.reason)}" if event.reason else ""
-                parts.append(f"{mark}closed{by}{at}{reason}\n")
-            case Octets():
-                octets = _block(event.octets)
-                parts.append(f"{mark}{event.direction} octets{at}\n{octets}{_END}\n")
-            case SeenFrame():
-                cut = f", {event.cut_bytes} octets cut" if event.cut_bytes else ""
-                parts.append(f"{mark}{event.direction}{at}{cut}\n{_frame(event.frame)}")
+    parts += [written_event(event, timed=timed) for event in events]
     return "\n".join(parts)
+
+
+def written_event(event: Event, *, timed: bool = True) -> str:
+    """Return the text of one event; an empty line separates it from the one before."""
+    mark = f"=== connection {event.connection} "
+    at = f" at {event.at_s:.6f} s" if timed else ""
+    match event:
+        case Opened():
+            return f"{mark}opened{at}\n"
+        case Closed():
+            by = "" if event.by is None else f" by the {event.by}"
+            reason = f": {_visible(event.reason)}" if event.reason else ""
+            return f"{mark}closed{by}{at}{reason}\n"
+        case Octets():
+            return f"{mark}{event.direction} octets{at}\n{_block(event.octets)}{_END}\n"
+        case SeenFrame():
+            cut = f", {event.cut_bytes} octets cut" if event.cut_bytes else ""
+            return f"{mark}{event.direction}{at}{cut}\n{_frame(event.frame)}"
 
 
 def _frame(frame: Frame) -> str:
@@ -142,11 +151,11 @@ class _Reader:
 
     def _check_first_line(self) -> None:
         first = self._take()
-        if first == _FIRST_LINE:
+        if first == FIRST_LINE:
             return
         version = _ANY_VERSION.fullmatch(first)
         if version is None:
-            raise self._error(f"a transcript begins with {_FIRST_LINE!r}")
+            raise self._error(f"a transcript begins with {FIRST_LINE!r}")
         raise self._error(f"version {version[1]!r} of the format is not known, only 1 is")
 
     def _event(self, mark: re.Match[str], number: int) -> Event:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from stompkit.testing.transcripts import (
     Transcript,
     TranscriptDiffersError,
     TranscriptError,
+    TranscriptFile,
     assert_golden,
 )
 
@@ -254,6 +256,35 @@ def test_a_log_gives_its_transcript() -> None:
     assert "=== 2 earlier events forgotten" in text
     assert "passcode:***" in text
     assert "s, 2 octets cut\nSEND\n\nabc^@" in text
+
+
+@given(seen=st.lists(frames("1.2"), max_size=12), max_events=st.integers(1, 6))
+def test_a_file_has_all_events_of_a_bounded_log(
+    tmp_path_factory: pytest.TempPathFactory, seen: list[Frame], max_events: int
+) -> None:
+    path = tmp_path_factory.mktemp("file") / "seen.stomp"
+    bounded, unbounded = FrameLog(max_events=max_events), FrameLog()
+    file = TranscriptFile(path, bounded)
+    for log in (bounded, unbounded):
+        log.opened(1)
+        for frame in seen:
+            log.record("received", 1, frame)
+        log.undecodable("received", 1, b"\x16")
+        log.closed(1)
+    file.finish()
+    written, complete = Transcript.load(path), unbounded.transcript()
+    assert str(replace(written, timed=False)) == str(replace(complete, timed=False))
+
+
+def test_a_file_that_cannot_be_written_is_told_at_the_end(tmp_path: Path) -> None:
+    """The log goes on."""
+    log = FrameLog(max_events=1)
+    file = TranscriptFile(tmp_path / "missing" / "seen.stomp", log)
+    log.opened(1)
+    log.opened(2)
+    assert log.connections == 2
+    with pytest.raises(FileNotFoundError):
+        file.finish()
 
 
 # Comparing.

@@ -28,6 +28,8 @@ _log: Final = logging.getLogger(__name__)
 #: Approximate maximum size in bytes of a block's bodies, which limits the memory of readers.
 _BLOCK_OCTETS: Final = 16 << 20
 _BLOCK_MESSAGES: Final = 1 << 16
+#: Shortest interval of warnings about duplicates, in seconds.
+_WARN_EVERY_S: Final = 60.0
 
 
 class SpoolWriter:
@@ -70,6 +72,7 @@ class SpoolWriter:
         self._tails: list[Tail] = []
         self._head: Head | None = None
         self._is_open = True
+        self._warns_s = 0.0
         make_directory(self.folder, mode=0o700)
         self._lock = locked(self.folder)
         try:
@@ -104,13 +107,15 @@ class SpoolWriter:
 
         A message is a duplicate if another one with the same destination and event id is among the
         remembered ones or earlier in this call. Without event id the message id is compared. With
-        ``redelivered``, only the records that it marks can be duplicates. Raises OSError, and
+        ``redelivered``, only the records that it marks can be duplicates. A duplicate with another
+        body is logged. Raises OSError, and
         ValueError for a message that is too large; then no message is kept, and the call can be
         repeated.
         """
         if self._head is None or not self._is_open:
             raise SpoolError(f"{self.folder} is closed")
-        fresh, keys = self._memory.fresh(records, redelivered)
+        fresh, keys, differing = self._memory.fresh(records, redelivered)
+        self._warn_of(differing)
         if not fresh:
             return 0
         tails = self._tails
@@ -132,6 +137,24 @@ class SpoolWriter:
             self._release()
             raise
         return len(fresh)
+
+    def _warn_of(self, differing: Sequence[Record]) -> None:
+        """Warn of duplicates with another body, at most once a minute."""
+        now = time.monotonic()
+        if not differing or now < self._warns_s:
+            return
+        self._warns_s = now + _WARN_EVERY_S
+        record = differing[0]
+        name = "event-id" if record.event_id else "message-id"
+        _log.warning(
+            "%d messages for %s count as repeated, with another body than the stored message of the"
+            " same %s, such as %.100s: if they are other messages, give each producer its own ids,"
+            " or each broker its own spool",
+            len(differing),
+            record.destination,
+            name,
+            record.event_id or record.message_id,
+        )
 
     def close(self) -> None:
         """Close the spool for the next writer; a second call does nothing."""

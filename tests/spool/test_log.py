@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -164,6 +165,38 @@ def test_a_message_without_any_id_is_always_new(tmp_path: Path) -> None:
     with SpoolWriter(tmp_path) as writer:
         assert writer.append([nameless, nameless]) == 2
         assert writer.append([nameless]) == 1
+
+
+@pytest.mark.parametrize("opens_again", [False, True])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, False),
+        ({"headers": (("redelivered", "true"),)}, False),
+        ({"body": b"another"}, True),
+        ({"body": b"another", "destination": "/queue/b"}, False),
+        ({"body": b"another", "event_id": "e-9"}, False),
+    ],
+)
+def test_a_message_that_comes_again_with_another_body_is_told(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    change: dict[str, Any],
+    *,
+    told: bool,
+    opens_again: bool,
+) -> None:
+    first, again = record(0), record(0)._replace(**change)
+    with SpoolWriter(tmp_path) as writer:
+        writer.append([first] if opens_again else [first, again])
+    if opens_again:
+        with SpoolWriter(tmp_path) as writer:
+            # The warning is not repeated for each message.
+            writer.append([again])
+            writer.append([again])
+    warnings = [each.getMessage() for each in caplog.records]
+    assert len(warnings) == told
+    assert all("e-0" in each and "another body" in each for each in warnings)
 
 
 def test_messages_are_known_again_after_opening(tmp_path: Path) -> None:

@@ -559,6 +559,8 @@ def test_a_report_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixtu
         ('path = "a"\nwatermark = "soon"', "", "such as 500ms"),
         ('path = "a"\ntop-keys = 0', "", "top-keys"),
         ('path = "a"', '[metrics]\nlisten = "nowhere"', "127.0.0.1:9400"),
+        ('path = "a"', '[metrics]\nlisten = {analytics = "nowhere"}', "127.0.0.1:9400"),
+        ('path = "a"', '[metrics]\nlisten = {analytic = "9400"}', "did you mean analytics"),
     ],
 )
 def test_what_is_wrong_with_the_file_is_told(
@@ -583,8 +585,21 @@ def test_metrics_that_can_not_be_served_say_what_to_do(
         port = taken.getsockname()[1]
         more = f'[metrics]\nlisten = "{port}"'
         settings = load(described(tmp_path, f'path = "{tmp_path}/counts"', more))
-        with pytest.raises(PipelineError, match="or name another port"):
+        with pytest.raises(PipelineError, match=r"or name another port$"):
             Pipeline(settings, "analytics", once=True, spark=spark).run()
+        events = f'[events]\npath = "{tmp_path}/events"'
+        both = load(described(tmp_path, f'path = "{tmp_path}/counts"', f"{more}\n{events}"))
+        with pytest.raises(
+            PipelineError, match="need different addresses, such as listen = "
+        ) as no:
+            Pipeline(both, "analytics", once=True, spark=spark).run()
+        # What it says is valid, and each job has an address.
+        (listen,) = re.findall(r"listen = \{.*\}", str(no.value))
+        more = f"[metrics]\n{listen}"
+        own = load(described(tmp_path, f'path = "{tmp_path}/counts"', f"{more}\n{events}"))
+        assert own.metrics is not None
+        found = [own.metrics.address(job) for job in ("events", "analytics", "replicate")]
+        assert found == [f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}", None]
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(PipelineError, match=r"pip install 'stompkit\[metrics\]'"):
         Pipeline(settings, "analytics", once=True, spark=spark).run()

@@ -24,8 +24,8 @@ def serving(
     settings: PipelineSettings, job: JobName, pipeline: Observed, *, query: str
 ) -> Iterator[tuple[Address | None, StreamingQueryListener | None]]:
     """Serve metrics if configured; yields the address, and the listener for batches."""
-    given = settings.metrics
-    if given is None:
+    listen = None if settings.metrics is None else settings.metrics.address(job)
+    if listen is None:
         yield None, None
         return
     restarts = _count_start(settings, job)
@@ -36,10 +36,24 @@ def serving(
         own = (settings.name, job)
         JobMetrics(*own, pipeline, restarts, registry)
         listener = QueryMetrics(*own, registry, query=query)
-        with metrics.serving(parse_address(given.listen), registry) as address:
+        with metrics.serving(parse_address(listen), registry) as address:
             yield address, listener
     except MetricsError as problem:
-        raise PipelineError(f"[metrics]: {problem}") from None
+        raise PipelineError(f"[metrics]: {problem}{_advice(settings, listen)}") from None
+
+
+def _advice(settings: PipelineSettings, listen: str) -> str:
+    """Return what to do if several jobs have the same address."""
+    assert settings.metrics is not None
+    sharing = [job for job in settings.jobs() if settings.metrics.address(job) == listen]
+    if not sharing[1:]:
+        return ""
+    own = parse_address(listen)
+    ports = [f'{job} = "{own._replace(port=own.port + at)}"' for at, job in enumerate(sharing)]
+    return (
+        ". Jobs that run at the same time need different addresses, such as"
+        f" listen = {{{', '.join(ports)}}}, or --metrics-port of each"
+    )
 
 
 def _count_start(settings: PipelineSettings, job: JobName) -> int:

@@ -10,9 +10,10 @@ from typing import Any, Final
 from stompkit._common.addresses import has_scheme
 from stompkit._common.metrics import parse_address
 from stompkit._common.settings import ConfigurationError, read_toml
+from stompkit._common.spelling import suggestion
 from stompkit.spark.java import SparkError
 from stompkit.spark.jobs.settings.decoding import convert
-from stompkit.spark.jobs.settings.pipeline import PipelineSettings
+from stompkit.spark.jobs.settings.pipeline import JOBS, PipelineSettings
 from stompkit.spark.jobs.settings.values import (
     PipelineError,
     life,
@@ -84,7 +85,7 @@ def parse(found: Mapping[str, Any]) -> PipelineSettings:
     if isinstance(analytics, dict):
         _check_analytics(analytics, mistakes)
     if isinstance(metrics, dict):
-        _try("metrics.listen", _check_address, metrics.get("listen"), mistakes)
+        _try("metrics.listen", _check_addresses, metrics.get("listen"), mistakes)
     if settings is None or mistakes:
         raise PipelineError("\n".join(mistakes))
     if not settings.jobs():
@@ -138,6 +139,17 @@ def _check_master(found: str) -> None:
             "a job drives Spark from its own process, and cannot use a Spark Connect server: name"
             " the cluster itself, as in spark://HOST:7077"
         )
+
+
+def _check_addresses(found: str | Mapping[str, object]) -> None:
+    if isinstance(found, str):
+        _check_address(found)
+        return
+    for job, address in found.items():
+        if job not in JOBS:
+            raise PipelineError(f"there is no job {job!r}; {suggestion(job, JOBS)}")
+        if isinstance(address, str):
+            _check_address(address)
 
 
 def _check_address(found: str) -> None:

@@ -97,8 +97,12 @@ class AnalyticsSettings(Table, frozen=True):
 class MetricsSettings(Table, frozen=True):
     """``[metrics]``: the endpoint for Prometheus."""
 
-    #: ``HOST:PORT``.
-    listen: str
+    #: ``HOST:PORT``; or that of each job, by its name.
+    listen: str | dict[str, str]
+
+    def address(self, job: str) -> str | None:
+        """Return the address of a job; ``None`` if it has none."""
+        return self.listen if isinstance(self.listen, str) else self.listen.get(job)
 
 
 class VerifySettings(Table, frozen=True):

@@ -202,6 +202,20 @@ def test_messages_move_to_another_queue(commands: Commands, queue: str) -> None:
     assert {json.loads(line)["headers"]["colour"] for line in left} == {"blue"}
 
 
+def test_messages_do_not_move_to_the_same_queue_for_ever(
+    stomp_broker_factory: BrokerFactory, tmp_path: Path, queue: str
+) -> None:
+    (tmp_path / "broker.toml").write_text('[broker]\ndialect = "activemq"\n', encoding="utf-8")
+    arguments = ("--config", str(tmp_path / "broker.toml"))
+    with stomp_broker_factory("stompkit", frames=False, arguments=arguments) as broker:
+        commands = Commands(broker)
+        commands.run("send", queue, "--lines", said=b"1\n2\n3")
+        move = ["move", queue, queue.removeprefix("/queue/"), "--mq", broker.url, *QUIET_TIME]
+        assert "one queue for this broker" in commands.both(*move, status=1)[1]
+        assert sorted(commands.take(queue, 3)) == [b"1", b"2", b"3"]
+        assert commands.run("receive", queue, "--timeout", "1", status=3) == b""
+
+
 def test_a_purged_queue_is_empty(commands: Commands, queue: str) -> None:
     commands.run("send", queue, "--count", "150", "x")
     purge = ["purge", queue, "--mq", commands.broker.url]

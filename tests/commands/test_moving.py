@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 from twisted.internet.defer import Deferred
 
-from stompkit._commands.queues.moving import moving
+from stompkit._commands.queues.moving import MovedBackError, moving
 from stompkit._commands.shared.session import Session
 from stompkit.client import Client
 from stompkit.frames import Frame
-from tests.client.network import Network, Peer, ScriptedEndpoint, result, waits
+from tests.client.network import Network, Peer, ScriptedEndpoint, failed, result, waits
 
 QUIET_S = 2.0
 
@@ -94,6 +94,30 @@ def test_no_more_messages_than_the_limit_are_moved(net: Network) -> None:
     net.run()
     assert not broker.peer.take("SEND")
     assert result(done) == 0
+
+
+def test_a_message_that_comes_back_ends_the_move_when_those_before_it_are_settled(
+    net: Network,
+) -> None:
+    broker, done = begun(net, None)
+    [subscription] = [each for each in broker.peer.frames if each.command == "SUBSCRIBE"]
+    broker.peer.message(subscription, b"1", 1)
+    net.run()
+    first, second = broker.peer.take("SEND")
+    assert first.headers["stompkit-moved"] == second.headers["stompkit-moved"]
+    # The queue has another name, too, so that the first message comes back.
+    mark = {"stompkit-moved": first.headers["stompkit-moved"]}
+    broker.peer.message(subscription, first.body, 2, **mark)
+    broker.peer.message(subscription, b"3", 3)
+    net.run()
+    assert not broker.peer.take("SEND")
+    assert waits(done)
+    broker.obliging = True
+    broker.peer.confirm(first, second)
+    net.run()
+    assert "one queue for this broker" in str(failed(done, MovedBackError))
+    acknowledged = [each.headers["id"] for each in broker.peer.frames if each.command == "ACK"]
+    assert acknowledged == ["a0", "a1"]
 
 
 def test_a_queue_is_not_empty_while_its_broker_cannot_be_reached(net: Network) -> None:

@@ -28,7 +28,8 @@ _EPILOG: Final = """\
 With --admin, messages move atomically: each is in exactly one queue at any time. --mq works with
 any broker: each message is sent to the target, and acknowledged when the broker has confirmed it.
 No message is lost, but a lost connection can cause a duplicate. The command ends after --quiet-time
-without a message. Headers are kept, except those that describe a delivery.
+without a message. Headers are kept, except those that describe a delivery. With --mq, the header
+stompkit-moved is set. By this header, the command notices if both queues are the same one.
 
 {admin}
 {broker}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Final
@@ -12,13 +13,19 @@ from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.message_lines import without_delivery
 from stompkit._commands.shared.progress import Progress
 from stompkit._commands.shared.session import InterruptedSessionError, Session, run
-from stompkit.client import Message, Subscription, SubscriptionEndedError
+from stompkit.client import ClientError, Message, Subscription, SubscriptionEndedError
 
-__all__ = ["Work", "move", "moving", "purge"]
+__all__ = ["MovedBackError", "Work", "move", "moving", "purge"]
 
 _PREFETCH: Final = 100
 #: Time in seconds between checks whether the queue is empty.
 _CHECK_S: Final = 0.25
+#: Header with a text that is different for each run.
+_MARK: Final = "stompkit-moved"
+
+
+class MovedBackError(ClientError):
+    """A moved message has come back, so that moving would never end."""
 
 
 def purge(broker: Broker, destination: str, quiet_s: float) -> tuple[int, int]:
@@ -54,9 +61,16 @@ def moving(
     selector: str | None = None,
 ) -> Work:
     """Return the work that sends messages to another destination."""
+    run = secrets.token_hex(8)
 
     async def carry(session: Session, message: Message) -> bool:
-        await session.client.send(target, message.body, without_delivery(message.headers))
+        if message.headers.get(_MARK) == run:
+            raise MovedBackError(
+                f"a message that was moved to {target} has come back to {source}: they are one"
+                " queue for this broker, or something moves messages back. No message is lost"
+            )
+        headers = {**without_delivery(message.headers), _MARK: run}
+        await session.client.send(target, message.body, headers)
         return await message.ack()
 
     return Work(source, carry, quiet_s, "moved", limit, selector)
@@ -74,7 +88,11 @@ class Work:
         limit: int | None = None,
         selector: str | None = None,
     ) -> None:
-        """Start with no messages; ``deal`` returns True if a message is settled."""
+        """Start with no messages; ``deal`` returns True if a message is settled.
+
+        If it raises :class:`MovedBackError`, the message stays, and the work ends with that error
+        when all messages before it are settled.
+        """
         self._destination = destination
         self._deal = deal
         self._quiet_s = quiet_s
@@ -85,6 +103,7 @@ class Work:
         self._last = 0.0
         self._over: Deferred[None] = Deferred()
         self._has_room: Deferred[None] | None = None
+        self._reason: MovedBackError | None = None
         #: Number of processed messages.
         self.done = 0
 
@@ -120,7 +139,7 @@ class Work:
                 if ended.reason is None:
                     return
                 raise ended.reason from None
-            if self._over.called:
+            if self._over.called or self._reason is not None:
                 return
             self._started += 1
             self._running += 1
@@ -133,9 +152,16 @@ class Work:
         is_settled = False
         try:
             is_settled = await self._deal(session, message)
+        except MovedBackError as reason:
+            self._reason = reason
         finally:
             self._running -= 1
             self._last = monotonic()
+        if self._reason is not None:
+            self.done += is_settled
+            if not self._running:
+                self._end(self._reason)
+            return
         if not is_settled:  # the connection was lost, and it is redelivered
             self._started -= 1
             self._notify_room()

@@ -70,13 +70,17 @@ only the replica has are ignored.
 
 The source and the replica can be in use. Rows that differ are compared again after --settle. They
 are equal if the replica has reached the state that the source had before. The file has the URL of
-the source:
+the source, and the masks of the publisher:
 
   [verify]
   source = "postgresql://me@db1/shop"
+  masks = {"users.email" = "env:EMAIL_MASK"}
 
   stompkit pipeline run verify --config shop.toml
   stompkit pipeline run verify --config shop.toml --table orders --settle 30s --json
+
+Spark reads tables with more than 500,000 rows and an integer as the first column of the key. It is
+not started for other tables, and without PySpark or Java.
 
 The result lists `missing` rows, `extra` rows, which the source does not have, and `different` rows
 with their columns. `stompkit pipeline run rebuild --replace` rebuilds a replica.

@@ -15,7 +15,7 @@ from stompkit.replication.model._masks import Drop, Hash, Mask, mask_named
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.values import Value
 
-__all__ = ["Tables"]
+__all__ = ["Mask", "Tables", "drops", "hashes"]
 
 
 class Tables:
@@ -135,10 +135,9 @@ class Tables:
             return change
         return msgspec.structs.replace(change, **changed)
 
-    # Inside.
-
-    def _rule(self, change: RowChange, column: str) -> Mask | None:
-        name = (change.schema, change.table, column)
+    def mask_of(self, schema: str, table: str, column: str) -> Mask | None:
+        """Return the mask of a column; ``None`` if its values are published as they are."""
+        name = (schema, table, column)
         if name not in self._masks:
             found = (
                 mask
@@ -147,6 +146,11 @@ class Tables:
             )
             self._masks[name] = next(found, None)
         return self._masks[name]
+
+    # Inside.
+
+    def _rule(self, change: RowChange, column: str) -> Mask | None:
+        return self.mask_of(change.schema, change.table, column)
 
     def _shape_row(
         self, change: RowChange, row: dict[str, Value] | None
@@ -241,6 +245,16 @@ def _meant(pattern: str, names: Iterable[tuple[str, str]]) -> str:
     """Return the name of a table that is similar to the pattern, for a message."""
     known = {f"{schema}.{table}" if "." in pattern else table for schema, table in names}
     return did_you_mean(pattern, sorted(known))
+
+
+def drops(mask: Mask) -> bool:
+    """Return True if a mask leaves its columns out."""
+    return isinstance(mask, Drop)
+
+
+def hashes(mask: Mask) -> bool:
+    """Return True if a mask makes equal texts of equal values only."""
+    return isinstance(mask, Hash)
 
 
 def _masked(change: RowChange, column: str, mask: Mask, value: Value) -> Value:

@@ -11,13 +11,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from time import sleep
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
-from pyspark.sql import SparkSession
 from sqlalchemy import Connection, inspect
 
 from stompkit.replication.model.values import InvalidValueError, to_json
@@ -30,13 +29,16 @@ from stompkit.spark.jobs.comparison.digests import (
     digests_by_tasks,
     matched,
 )
+from stompkit.spark.jobs.comparison.masking import Masked, masked_columns
 from stompkit.spark.jobs.comparison.partitions import chosen, partitions_of
+from stompkit.spark.jobs.comparison.tasks import can_start, session
 from stompkit.spark.jobs.comparison.value_normalisation import meaning_of
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, TargetSettings, seconds
 from stompkit.spark.jobs.tables import Tables
-from stompkit.spark.session import spark_session
-from stompkit.spark.ship import ship
 from stompkit.spark.states import Choice
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["Difference", "Verdict", "verify"]
 
@@ -110,7 +112,8 @@ def verify(
 
     Rows are compared by digests of groups; differing groups are compared row by row. Tables of more
     than ``range_rows`` rows with an integer as the first key column are read by Spark tasks, each a
-    range of keys. They use ``spark``, or a new session.
+    range of keys. They use ``spark``, or a new session; without PySpark or Java, this process reads
+    them alone.
 
     Differing rows are compared again after ``settle_s`` seconds. They are equal if the replica has
     by then reached the former state of the source, so the source may change meanwhile. ``source``,
@@ -186,6 +189,7 @@ class _Pairs:
         self._one: Final = one
         self._other: Final = other
         self._urls: Final = urls
+        self._masks: Final = settings.verify_masks()
         self._choice: Final = Choice.of(
             keys=how.keys,
             column_list=how.column_list,
@@ -213,27 +217,30 @@ class _Pairs:
             count = self._one.count(connection, source)
             keys = self._choice.key_of(schema, name) or source.primary_key
             bounds = _bounds(connection, source, keys)
+        masked = self._masked(schema, source, keys)
         with self._other.transaction() as connection:
             target = self._target(connection, schema, name)
             if target is None:
                 return Verdict(full, count, None)
             rows = max(count, self._other.count(connection, target))
             others = _bounds(connection, target, keys)
-            if not _has_numbers(target, keys):
+            if not _has_numbers(target, keys) or not masked.keys().isdisjoint(keys[:1]):
                 # Bounds are numbers, which databases do not compare with texts.
                 bounds = None
         lacking = [key for key in keys if None in (source.column(key), target.column(key))]
         if lacking:
             raise PipelineError(f"{full}: the column {lacking[0]!r} of its key is not there")
-        names = self._columns(source, keys)
+        left_out = {name for name, each in masked.items() if each.column is None}
+        names = [name for name in self._columns(source, keys) if name not in left_out]
         meanings = []
         for each in names:
             own, its = source.column(each), target.column(each)
+            own = masked[each].column if each in masked else own
             assert own is not None
             backend = self._one.database.backend
             meanings.append(meaning_of(own, own if its is None else its, backend))
         sides = (
-            Side.of(self._one.database, self._urls[0], source, names, meanings, len(keys)),
+            Side.of(self._one.database, self._urls[0], source, names, meanings, len(keys), masked),
             Side.of(self._other.database, self._urls[1], target, names, meanings, len(keys)),
         )
         if bounds is not None and others is not None:
@@ -244,6 +251,13 @@ class _Pairs:
         """Return the copy of a table; publishers without schemas send none."""
         found = self._other.find(connection, schema, name)
         return self._other.find(connection, "", name) if found is None else found
+
+    def _masked(self, schema: str, source: TargetTable, keys: Sequence[str]) -> dict[str, Masked]:
+        """Return the columns that the publisher masks."""
+        try:
+            return masked_columns(self._masks, schema, source, keys)
+        except ValueError as error:
+            raise PipelineError(f"verify.masks: {error}") from None
 
     def _columns(self, source: TargetTable, keys: Sequence[str]) -> list[str]:
         chosen = self._choice.reduced(dict.fromkeys(source.columns), keys)
@@ -285,11 +299,13 @@ def _compare(
     range_rows: int,
 ) -> Verdict:
     ranges = _ranges(pair, range_rows)
+    if len(ranges) > 1 and spark is None and not can_start():
+        ranges = [Range()]
     if len(ranges) == 1:
         source, target = (side.digests(ranges[0]) for side in pair.sides)
     else:
-        with _session(settings, spark) as session:
-            source, target = digests_by_tasks(session, pair.sides, ranges)
+        with session(settings, spark) as started:
+            source, target = digests_by_tasks(started, pair.sides, ranges)
     differing = source.differing(target)
     found: list[Difference] = []
     sizes = source.counts + target.counts
@@ -368,22 +384,3 @@ def _shown(value: Any) -> object:
         return to_json(value)
     except InvalidValueError:
         return str(value)
-
-
-@contextmanager
-def _session(settings: PipelineSettings, spark: SparkSession | None) -> Iterator[SparkSession]:
-    if spark is not None:
-        yield spark
-        return
-    how = settings.spark
-    session = spark_session(
-        f"stompkit {settings.name} verify",
-        master=how.master,
-        config={"spark.log.level": "OFF", **how.config},
-    )
-    try:
-        if how.ship:
-            ship(session)
-        yield session
-    finally:
-        session.stop()

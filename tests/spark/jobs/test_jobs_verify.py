@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -272,6 +274,50 @@ def test_what_was_replicated_is_equal_whatever_the_target_made_of_it(
     changed = "UPDATE t SET f = 1.2, c = '12:30:00.6', d = 1.1000000000000003 WHERE id = 0"
     change(shop.source, changed)
     assert shop.found(tables=["t"]) == [("different", 0, ["f", "c", "d"])]
+
+
+@pytest.mark.parametrize("source", ["postgresql", "mariadb"])
+def test_masked_columns_are_compared_as_they_are_published(
+    request: pytest.FixtureRequest, tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database: SqlServer = request.getfixturevalue(source)
+    shop = Shop(tmp_path, database.url(database.new_database()))
+    columns = "id INT PRIMARY KEY, a VARCHAR(20), b VARCHAR(20), c VARCHAR(20), d VARCHAR(20)"
+    change(shop.source, f"CREATE TABLE t ({columns}, e VARCHAR(20), n BIGINT, at DATE)")
+    for number in range(20):
+        texts = f"'a{number}', 'b{number}', 'größer {number}', 'd', 'e'"
+        change(shop.source, f"INSERT INTO t VALUES ({number}, {texts}, {number}, '2026-11-30')")
+    change(shop.source, "INSERT INTO t (id) VALUES (20)")
+    masks = {
+        "t.id": "hash:secret",
+        "t.a": "null",
+        "t.b": "constant:x",
+        "t.c": "truncate:3",
+        "t.d": "drop",
+        "t.n": "hash:secret",
+        "t.at": "hash:secret",
+    }
+    monkeypatch.setenv("MASK", "hash:secret")
+    given = {**masks, "t.id": "env:MASK"}
+    url = shop.source.url.render_as_string(hide_password=False)
+    told = f'[verify]\nsource = "{url}"\nsettle = "0s"\ntables = ["t"]\n'
+    shop.describe(f"{told}[verify.masks]\n" + "\n".join(f'"{n}" = "{given[n]}"' for n in given))
+    job = ["--from", _plain(shop.source), "--to", _plain(shop.target), "--create"]
+    kept = ["--slot", f"m{source}", "--state-dir", str(tmp_path / "kept")]
+    options = [f"--mask={name}={mask}" for name, mask in masks.items()]
+    assert replicate([*job, *options, "--once", "--quiet", "--snapshot", "only", *kept]) == 0
+    assert shop.found() == []
+    change(shop.target, "UPDATE t SET b = 'y', c = 'gros' WHERE c = 'grö'")
+    change(shop.source, "UPDATE t SET n = 100, a = 'z' WHERE id = 3")
+    found = shop.found()
+    assert sorted(columns for _, _, columns in found) == [["b", "c"]] * 19 + [["b", "c", "n"]]
+    # Keys are shown as they are in the copy.
+    with shop.target.connect() as connection:
+        keys = set(connection.execute(text("SELECT id FROM t")).scalars())
+    assert {key for _, key, _ in found} <= keys
+    shop.describe(f'{told}[verify.masks]\n"t.id" = "truncate:3"')
+    with pytest.raises(PipelineError, match=r"verify.masks: the column id is in the key of t"):
+        shop.verdicts()
 
 
 #: Types of the copy's key, by kind of database.
@@ -570,6 +616,19 @@ def test_the_command_lists_what_differs(shop: Shop, capsys: pytest.CaptureFixtur
     assert {each["kind"] for each in table["differences"]} == {"different", "missing"}
     assert main([*command, "--table", "nothing"]) == 1
     assert "the source has no such table" in capsys.readouterr().out
+
+
+def test_spark_is_only_for_large_tables_and_can_be_absent(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = "import sys, stompkit.spark.jobs.verify; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    filled(shop, 100)
+    change(shop.target, "UPDATE orders SET state = 'x' WHERE id = 7")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.delitem(sys.modules, "stompkit.spark.session", raising=False)
+    assert shop.found(range_rows=10) == [("different", 7, ["state"])]
+    assert "large tables are read by this process alone: this needs pyspark" in caplog.text
 
 
 def test_one_of_two_tables_that_differs_is_enough(

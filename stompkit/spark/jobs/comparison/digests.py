@@ -8,17 +8,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, datetime, time
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import ARRAY
 
 from stompkit.replication.sql import Database, TargetColumn, TargetTable
 from stompkit.replication.sql.families import family_of
+from stompkit.spark.jobs.comparison.masking import Masked
 from stompkit.spark.jobs.comparison.value_normalisation import Meaning, Read, reader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["BUCKETS", "Digests", "Found", "Key", "Range", "Side", "digests_by_tasks", "matched"]
 
@@ -94,6 +97,8 @@ class Side(NamedTuple):
     families: tuple[str | None, ...]
     #: Number of key columns; 0 if rows have no key and are identified by all columns.
     keys: int
+    #: Masks to apply to values, by the place of the column.
+    masks: Mapping[int, Masked]
 
     @staticmethod
     def of(
@@ -103,14 +108,18 @@ class Side(NamedTuple):
         names: Sequence[str],
         meanings: Sequence[Meaning],
         keys: int,
+        masked: Mapping[str, Masked] | None = None,
     ) -> Side:
         """Describe a table by the names of columns, of which the first are the key."""
         columns = [table.column(name) for name in names]
+        masks = {at: each for at, name in enumerate(names) if (each := (masked or {}).get(name))}
         quoted = tuple(
             "NULL" if each is None else _selected(each, database.backend) for each in columns
         )
+        columns = [masks[at].column if at in masks else each for at, each in enumerate(columns)]
         families = tuple(None if each is None else each.family for each in columns)
-        return Side(url, database.backend, table.quoted, quoted, tuple(meanings), families, keys)
+        backend, types = database.backend, tuple(meanings)
+        return Side(url, backend, table.quoted, quoted, types, families, keys, masks)
 
     def digests(self, wanted: Range) -> Digests:
         """Return the digests of the rows in a range."""
@@ -147,12 +156,20 @@ class Side(NamedTuple):
                 rows = connection.exec_driver_sql(statement, execution_options={"yield_per": _PAGE})
                 for page in rows.partitions():
                     made = []
-                    for row in page:
+                    for row in map(self._masked, page) if self.masks else page:
                         values = tuple(
                             [read(value) for read, value in zip(reads, row, strict=True)]
                         )
                         made.append((values[:keys], values, tuple(row[:keys])))
                     yield made
+
+    def _masked(self, row: Sequence[Any]) -> list[Any]:
+        """Return the values of a row as the publisher sends them."""
+        values = list(row)
+        for place, (mask, family, _) in self.masks.items():
+            if values[place] is not None:
+                values[place] = mask.value(self._typed_value(values[place], family))
+        return values
 
     def _reads(self) -> list[Read]:
         return [
@@ -162,12 +179,13 @@ class Side(NamedTuple):
 
     def _typed(self, key: Key) -> Key:
         """Return a key with the types of its values that a driver would return."""
-        if self.backend != "postgresql":
-            return key
         return tuple(
-            value if family is None else _typed(value, family)
+            value if family is None else self._typed_value(value, family)
             for value, family in zip(key, self.families, strict=False)
         )
+
+    def _typed_value(self, value: Any, family: str) -> Any:
+        return _typed(value, family) if self.backend == "postgresql" else value
 
     def _where(self, wanted: Range) -> str:
         name = self.columns[0]

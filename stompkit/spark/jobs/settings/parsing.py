@@ -11,6 +11,7 @@ from stompkit._common.addresses import has_scheme
 from stompkit._common.metrics import parse_address
 from stompkit._common.settings import ConfigurationError, read_toml
 from stompkit._common.spelling import suggestion
+from stompkit.replication.model.tables import Tables
 from stompkit.spark.java import SparkError
 from stompkit.spark.jobs.settings.decoding import convert
 from stompkit.spark.jobs.settings.pipeline import JOBS, PipelineSettings
@@ -81,6 +82,7 @@ def parse(found: Mapping[str, Any]) -> PipelineSettings:
     if isinstance(verify, dict):
         _try("verify.source", resolved, verify.get("source"), mistakes)
         _try("verify.settle", seconds, verify.get("settle"), mistakes)
+        _try("verify.masks", _check_masks, verify.get("masks"), mistakes)
     analytics, metrics = found.get("analytics"), found.get("metrics")
     if isinstance(analytics, dict):
         _check_analytics(analytics, mistakes)
@@ -139,6 +141,14 @@ def _check_master(found: str) -> None:
             "a job drives Spark from its own process, and cannot use a Spark Connect server: name"
             " the cluster itself, as in spark://HOST:7077"
         )
+
+
+def _check_masks(found: str | Mapping[str, object]) -> None:
+    if isinstance(found, dict) and all(isinstance(each, str) for each in found.values()):
+        try:
+            Tables(masks={pattern: resolved(mask) for pattern, mask in found.items()})
+        except ValueError as error:
+            raise PipelineError(str(error)) from None
 
 
 def _check_addresses(found: str | Mapping[str, object]) -> None:

@@ -137,6 +137,11 @@ class PipelineSettings(Table, frozen=True):
             )
         return resolved(self.verify.source)
 
+    def verify_masks(self) -> dict[str, str]:
+        """Return the resolved masks of the publisher; raises :class:`PipelineError`."""
+        masks = {} if self.verify is None else self.verify.masks
+        return {pattern: resolved(mask) for pattern, mask in masks.items()}
+
     def analytics_url(self) -> str:
         """Return the resolved URL of the database for results; empty if there is none."""
         return resolved(self.analytics.url) if self.analytics is not None else ""
@@ -202,6 +207,8 @@ class PipelineSettings(Table, frozen=True):
             found += [_known(each) for name, each in options.items() if _KEY.search(name)]
         if self.verify is not None:
             urls.append(self.verify.source)
+            masks = (_known(each).partition(":") for each in self.verify.masks.values())
+            found += [secret for kind, _, secret in masks if kind == "hash"]
         if self.analytics is not None:
             urls.append(self.analytics.url)
         found += [each for name, each in self.spark.config.items() if _KEY.search(name)]

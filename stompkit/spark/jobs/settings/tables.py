@@ -112,6 +112,8 @@ class VerifySettings(Table, frozen=True):
     source: str
     #: Tables to compare; by default those of ``[apply]``, or all tables of the source.
     tables: list[str] | None = None
+    #: Masks of the publisher, by patterns of columns, as in its own settings.
+    masks: dict[str, str] = {}
     #: Time to wait before differing rows are compared again.
     settle: str = "5s"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from stompkit._common.moved import renamed
 from stompkit.bridge._bridge import Bridge
+from stompkit.bridge._buffer import waiting_in
 from stompkit.bridge._errors import BridgeError
 from stompkit.bridge._headers import HOPS, ID
 from stompkit.bridge._settings import BridgeSettings, Leg, Site
@@ -27,6 +28,7 @@ __all__ = [
     "load",
     "parse",
     "site_name",
+    "waiting_in",
 ]
 
 renamed(

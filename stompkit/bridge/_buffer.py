@@ -14,7 +14,7 @@ from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.readers import listed, progress, register
 from stompkit.spool.retention import retain
 
-__all__ = ["Buffer", "InThread", "record_of"]
+__all__ = ["Buffer", "InThread", "record_of", "waiting_in"]
 
 _READER: Final = "bridge"
 _SEGMENT_BYTES: Final = 8 << 20
@@ -101,6 +101,15 @@ class Buffer:
     def close(self) -> None:
         """Close it."""
         self._writer.close()
+
+
+def waiting_in(folder: Path) -> int:
+    """Return the number of messages in a buffer that the destination has not confirmed.
+
+    The buffer may not exist yet. Raises OSError and SpoolError.
+    """
+    reader = listed(folder).get(_READER)
+    return 0 if reader is None else SpoolReader(folder).head()[0] - reader.positions[0]
 
 
 def _reclaim(where: SpoolWriter | Path) -> None:

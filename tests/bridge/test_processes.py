@@ -198,7 +198,23 @@ def test_several_signals_end_it_as_one_does(tmp_path: Path) -> None:
         with bridge(tmp_path, table({"a": url(a), "b": url(b)}, MOVE)) as made:
             made.wait_running()
             assert made.end(signals=5) == 0
-        assert made.log.endswith("ended\n")
+        assert made.log.endswith(": ended\nroute1: 0 messages forwarded\n")
+
+
+def test_it_says_what_is_left_in_its_buffer(tmp_path: Path) -> None:
+    route = f'{MOVE}\nbuffer = "{tmp_path / "kept"}"'
+    with launch(LaunchConfig()) as a, launch(LaunchConfig()) as b:
+        with bridge(tmp_path, table({"a": url(a), "b": url(b)}, route)) as made:
+            publish(a, "/queue/orders", range(3))
+            made.wait(lambda: made.total("forwarded") == 3)
+            b.kill()
+            made.wait(lambda: not made.status()[0]["to_connected"])
+            publish(a, "/queue/orders", range(3, 5))
+            made.wait(lambda: made.total("buffered") == 2)
+            assert made.end() == 0
+        kept = tmp_path / "kept" / "route1"
+        end = f"route1: 3 messages forwarded; 2 left in {kept}, for the next run\n"
+        assert made.log.endswith(end)
 
 
 @pytest.mark.matrix

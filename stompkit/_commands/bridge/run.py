@@ -20,8 +20,10 @@ from stompkit._commands.shared.logs import start_log
 from stompkit._commands.shared.signals import ended_by_signals
 from stompkit._common.files import FileLock, LockedError, describe, make_directory
 from stompkit._common.metrics import MetricsError, serving_collector
+from stompkit._common.spelling import amount
 from stompkit._common.twisted.stopping import stop_reactor
-from stompkit.bridge import Bridge, BridgeError, BridgeSettings, BridgeStatus
+from stompkit.bridge import Bridge, BridgeError, BridgeSettings, BridgeStatus, waiting_in
+from stompkit.spool import SpoolError
 
 __all__ = ["run"]
 
@@ -90,7 +92,7 @@ def _run(bridge: Bridge, reporter: _Reporter) -> None:
     # Signals may come more than once: ``timeout`` sends one to a process, and again to its group.
     with ended_by_signals(lambda: reactor.callFromThread(over)):
         reactor.run(installSignalHandlers=False)
-    reporter.look(bridge.status())
+    reporter.end(bridge.status())
 
 
 def _unexpected(failure: Any) -> None:
@@ -137,6 +139,7 @@ class _Reporter:
 
     def __init__(self, settings: BridgeSettings, *, quiet: bool) -> None:
         self._path = settings.status
+        self._buffers = {leg.name: leg.buffer for leg in settings.legs if leg.buffer is not None}
         self._is_quiet = quiet
         self._states: dict[str, tuple[str, str]] = {}
 
@@ -155,3 +158,17 @@ class _Reporter:
                     problem = f": {route.problem}" if route.problem else ""
                     line = f"{route.name}: {route.source} to {route.to}: {route.state}{problem}"
                     print(line, file=sys.stderr, flush=True)
+
+    def end(self, status: BridgeStatus) -> None:
+        """Report the last changes, and how many messages were forwarded and wait in buffers."""
+        self.look(status)
+        for route in status.routes if not self._is_quiet else ():
+            line = f"{route.name}: {amount(route.forwarded, 'message')} forwarded"
+            buffer = self._buffers.get(route.name)
+            try:
+                left = 0 if buffer is None else waiting_in(buffer)
+            except (OSError, SpoolError) as error:
+                line += f"; the rest in {buffer} cannot be counted: {describe(error)}"
+            else:
+                line += f"; {left:,} left in {buffer}, for the next run" if left else ""
+            print(line, file=sys.stderr, flush=True)

@@ -191,11 +191,12 @@ def _private(path: str, flags: int) -> int:
 
 
 class LockedError(Exception):
-    """Another process holds the lock; ``holder`` names it."""
+    """Another process holds the lock at ``path``; ``holder`` names it."""
 
     def __init__(self, path: Path, holder: str) -> None:
         """Describe the lock at *path*."""
         super().__init__(f"{path} is locked by {holder}")
+        self.path = path
         self.holder = holder
 
 

@@ -57,6 +57,7 @@ class LaunchConfig:
 
     A directory that is given here is created if necessary, and kept; a broker that is launched in
     it again recovers its data.  By default a temporary one, removed when the broker has stopped.
+    One broker at a time can use a directory.
     """
     persistent: bool | None = False
     """True if messages with the header ``persistent:true`` survive ``restart()``.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from stompkit._common.files import reason_of
+from stompkit._common.files import LockedError, reason_of
 from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.errors import BY_HAND, Attempt, BrokerStartError, describe_exit
 from stompkit.testing.launching.ports import is_taken
@@ -38,6 +38,10 @@ _MORE_TIME: Final = "give a slow machine more time: LaunchConfig(start_timeout_s
 _PLAIN_FOLDER: Final = (
     "name a folder whose path is UTF-8 without tabs or line ends, by TMPDIR or"
     " LaunchConfig(directory=...)"
+)
+_OWN_DIRECTORY: Final = (
+    "stop that broker first, or name another folder by LaunchConfig(directory=...): one for each"
+    " broker, and for each worker of pytest-xdist"
 )
 _ANY_PORT: Final = "leave the port out (or make it 0) to have a free one chosen"
 
@@ -73,6 +77,9 @@ def explained(config: LaunchConfig) -> Iterator[None]:
     """Add the remedy to an error of the system that prevents a broker from running."""
     try:
         yield
+    except LockedError as said:
+        problem = f"{said.holder} runs a broker in {said.path.parent}"
+        raise _not_run(config, problem, _OWN_DIRECTORY) from said
     except UnicodeEncodeError as said:
         problem = "it cannot be configured, since the name of its folder is not UTF-8"
         raise _not_run(config, problem, _PLAIN_FOLDER) from said

@@ -16,6 +16,7 @@ from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.control import ControlSocket
 from stompkit.testing.launching.errors import BrokerError
 from stompkit.testing.launching.failures import check_port, explained, not_ready, unlistenable
+from stompkit.testing.launching.occupation import Occupation
 from stompkit.testing.launching.ports import Ports
 from stompkit.testing.launching.processes.forking import prepare_fork
 from stompkit.testing.launching.processes.leftovers import make_folder, remove, remove_at_exit
@@ -47,6 +48,8 @@ class Installation:
         self._kept: list[socket.socket] = []
         self._final_log: str | None = None
         self._temporary = config.directory is None
+        #: The use of a directory that others may have named, too.
+        self._occupation: Occupation | None = None
         #: True if the directory may still be needed after the broker has ended.
         self._is_wanted = False
         #: The announcement that the broker wrote when it was ready, if it supports that.
@@ -57,9 +60,12 @@ class Installation:
             else:
                 self.directory = Path(config.directory).absolute()
                 make_directory(self.directory)
+                self._occupation = Occupation(self.directory, lambda: self.is_running)
+                self._occupation.begin()
             try:
                 self._log = ProcessLog(self.directory)
             except OSError:
+                self._leave()
                 self._discard_directory()
                 raise
 
@@ -100,7 +106,13 @@ class Installation:
         BrokerStartError if the broker does not start.
         """
         with explained(self._config):
-            self._start(meanwhile)
+            if self._occupation is not None:
+                self._occupation.begin()
+            try:
+                self._start(meanwhile)
+            finally:
+                if not self.is_running:
+                    self._leave()
 
     def _start(self, meanwhile: Callable[[], None] | None) -> None:
         """Start the broker; raises OSError, too."""
@@ -143,6 +155,12 @@ class Installation:
             self._keep_ports()
         if self.control is not None:
             self.control.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Give the directory free for other brokers."""
+        if self._occupation is not None:
+            self._occupation.end()
 
     def close(self, *, kill: bool = False) -> None:
         """End the broker for good, and release the ports that are not in use."""

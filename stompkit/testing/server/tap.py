@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 from typing import Any, cast
@@ -95,6 +96,11 @@ class ControlService(Service):
             return
         try:
             if self._path.exists() and stat.S_ISSOCK(self._path.stat().st_mode):
+                if _is_served(self._path):
+                    raise SystemExit(
+                        f"stompkit: another broker listens on {self._path}: stop it, or name"
+                        " another path by --control"
+                    )
                 self._path.unlink()
             address = os.fspath(self._path)
             self._port = self._reactor.listenUNIX(address, self._factory, mode=0o600)
@@ -106,6 +112,19 @@ class ControlService(Service):
         super().stopService()
         port, self._port = self._port, None
         return (port and port.stopListening()) or succeed(None)
+
+
+def _is_served(path: Path) -> bool:
+    """Return True if a process listens on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as attempt:
+        attempt.setblocking(False)
+        try:
+            attempt.connect(os.fspath(path))
+        except BlockingIOError:  # its backlog is full
+            return True
+        except OSError:
+            return False
+    return True
 
 
 class TestedBrokerService(MultiService):

@@ -42,6 +42,7 @@ from tests.testing.launched import (
     VERSIONS,
     Scripted,
     needs_proc,
+    pids,
     processes_below,
     require,
 )
@@ -228,6 +229,32 @@ def test_a_broker_can_be_launched_again_where_it_was_killed(name: str, tmp_path:
         assert second.port == first.port
         assert exchange(second).body == b"a\0b"
     assert (directory / "broker.log").exists()
+
+
+@needs_proc
+@pytest.mark.parametrize("end", ["stop", "kill", "die"])
+@pytest.mark.parametrize("name", [name for name in QUICK_BROKERS if name != "morbidq"])
+def test_one_broker_runs_in_a_directory_at_a_time(name: str, tmp_path: Path, end: str) -> None:
+    config = LaunchConfig(name=require(name), directory=tmp_path)
+    with launch(config) as first:
+        log = first.log
+        with pytest.raises(
+            BrokerStartError, match=r"(?s)process \d+ on .* runs a broker in .*stop"
+        ):
+            launch(config)
+        assert exchange(first).body == b"a\0b"
+        assert first.log.startswith(log)
+        if end == "die":
+            for pid in pids(first):
+                os.kill(pid, signal.SIGKILL)
+            assert wait_until(lambda: not first.is_running, LONG_S)
+        else:
+            getattr(first, end)()
+        with launch(config) as second:
+            assert exchange(second).body == b"a\0b"
+            if end == "kill":
+                with pytest.raises(BrokerStartError, match="name another folder"):
+                    first.restart()
 
 
 def test_coilmq_says_what_it_can_not_do() -> None:

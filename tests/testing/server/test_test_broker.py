@@ -322,6 +322,15 @@ def test_a_file_in_its_place_is_left_alone(broker: Broker, tmp_path: Path) -> No
     assert broker.path.read_text() == "precious"
 
 
+def test_a_socket_of_another_broker_is_left_to_it(broker: Broker, tmp_path: Path) -> None:
+    broker.start()
+    command = [*TWIST, "stompkit-test", "--endpoint", LOOPBACK, "--control", str(broker.path)]
+    process = Process(command, tmp_path)
+    assert process.ended() != 0
+    assert f"another broker listens on {broker.path}: stop it" in process.log
+    assert broker.connect().ask("connections")["connections"] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -143,7 +143,7 @@ class Job:
         )
         status.disconnected = self._job.disconnected
         self._fill(status)
-        if self._phase == "streaming" and any(done < of for done, of in status.snapshot.values()):
+        if self._phase == "streaming" and status.snapshot:
             status.phase = "snapshot"
         return status
 

@@ -135,7 +135,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
     position: str = ""
     #: Age in seconds of the newest changeset when it was passed on.
     lag_s: float | None = None
-    #: Rows of a snapshot by table: completed, and estimated total.
+    #: Rows of an incomplete snapshot by table: completed, and estimated total.
     snapshot: dict[str, tuple[int, int]] = {}
     #: From a broker: skipped duplicates, dead letters, and frames that wait for missing ones.
     repeats: int = 0

@@ -94,7 +94,9 @@ class SourceOpener:
             progress[table] = (done, estimate)
 
         def fill(status: JobStatus) -> None:
-            status.snapshot = dict(progress)
+            # The estimates do not say where the end is.
+            is_copying = bool(publication.state.get("snapshot") or publication.state.get("copy"))
+            status.snapshot = dict(progress) if is_copying else {}
 
         publisher = PostgresPublisher(
             settings.source,

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
+from sqlalchemy.pool import NullPool
 
 from stompkit.client.blocking import LinkClosedError
 from stompkit.replication.jobs import Job, JobError, JobSettings, masked
@@ -24,6 +25,9 @@ from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.launching.polling import wait_until
 from tests.ports import free_ports
 from tests.replication.brokers import broker_url
+from tests.servers import SqlServer, mariadb, postgresql
+
+__all__ = ["mariadb", "postgresql"]
 
 LONG_S = 60.0
 
@@ -229,6 +233,34 @@ def test_the_status_of_a_job_whose_source_is_away_says_so(
         database.close()
         assert wait_until(lambda: "cannot be read" in found.job.status().error, LONG_S)
         assert found.job.status().phase == "streaming"
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_snapshot_is_over_when_its_last_row_is_there(
+    request: pytest.FixtureRequest, described: Described, tmp_path: Path, kind: str
+) -> None:
+    """The server estimates more rows than there are."""
+    server: SqlServer = request.getfixturevalue(kind)
+    url = server.url(server.new_database())
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.begin() as connection:
+        for statement in (
+            "CREATE TABLE users (id INT PRIMARY KEY, email VARCHAR(20))",
+            f"INSERT INTO users VALUES {', '.join(f'({each}, NULL)' for each in range(50))}",
+            "ANALYZE users" if kind == "postgresql" else "ANALYZE TABLE users",
+            "DELETE FROM users WHERE id > 4",
+        ):
+            connection.execute(text(statement))
+    copy = target(tmp_path / "copy.db")
+    source = engine.url.set(drivername=kind).render_as_string(hide_password=False)
+    with running(described(source, f"sqlite:///{copy}", slot="over")) as found:
+        assert wait_until(lambda: len(users(copy)) == 5, LONG_S)
+        with engine.begin() as connection:
+            connection.execute(text("INSERT INTO users VALUES (100, NULL)"))
+        assert wait_until(lambda: len(users(copy)) == 6, LONG_S)
+        status = found.job.status()
+        assert (status.phase, status.snapshot) == ("streaming", {})
+    assert found.error is None
 
 
 @pytest.mark.stomp_requires("ack", "client-individual", "receipt")

@@ -185,7 +185,7 @@ class _Away:
         if not self._is_reported and now - self._since >= _AWAY_S:
             self._is_reported = True
             logging.getLogger(__name__).warning(
-                "no connection to %s for %.0f s: the job waits for it, also with --once",
+                "no connection to the broker %s for %.0f s: the job waits for it, also with --once",
                 ", ".join(status.disconnected),
                 now - self._since,
             )

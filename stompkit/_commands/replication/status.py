@@ -82,7 +82,7 @@ def _columns() -> int:
 
 def _more(status: JobStatus) -> list[str]:
     """Return additional facts, if there are any."""
-    found = [f"no connection to {url}" for url in status.disconnected]
+    found = [f"no connection to the broker {url}" for url in status.disconnected]
     if status.lag_s is not None:
         found.append(f"lag {max(status.lag_s, 0.0):.1f} s")
     for name, value in (

@@ -141,7 +141,9 @@ class Job:
             started=self._started,
             updated=datetime.now(UTC),
         )
-        status.disconnected = self._job.disconnected
+        if self._phase not in ("failed", "ended"):
+            # A job that is over needs no broker. What it has failed at is in the error.
+            status.disconnected = self._job.disconnected
         self._fill(status)
         if self._phase == "streaming" and status.snapshot:
             status.phase = "snapshot"

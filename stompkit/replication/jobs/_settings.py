@@ -122,7 +122,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
     phase: str = "starting"
     #: Last error, until it is resolved.
     error: str = ""
-    #: Disconnected brokers, without the secrets of their URLs.
+    #: Disconnected brokers of a running job, without the secrets of their URLs.
     disconnected: list[str] = []
     started: datetime
     updated: datetime

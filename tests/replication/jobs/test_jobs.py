@@ -192,6 +192,18 @@ def test_what_a_target_never_takes_ends_the_job(
     assert "no such table" in status.error
 
 
+def test_database_that_is_away_is_not_taken_for_the_broker(
+    described: Described, nobody: str
+) -> None:
+    with free_ports() as (port,):
+        found = Running(Job(described(f"postgresql://me@127.0.0.1:{port}/shop", nobody)))
+        assert found.join() is not None
+    status = found.job.status()
+    assert (status.phase, status.disconnected) == ("failed", [])
+    assert status.error.startswith("--from: ")
+    assert str(port) in status.error
+
+
 def test_a_refused_login_ends_a_job_that_has_nothing_to_send(
     described: Described, shop: Shop
 ) -> None:

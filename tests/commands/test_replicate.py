@@ -153,6 +153,9 @@ def test_over_a_broker(
         assert wait_until(lambda: len(users(copy)) == 100, LONG_S)
         streams = re.compile(r"^in: streaming \(process \d+\)$", re.MULTILINE)
         assert wait_until(lambda: bool(streams.search(run("--status")[1])), LONG_S)
+        status, _, errors = run("--forget", "in")
+        assert status == 1
+        assert "is running: end it first" in errors
         again = run("--name", "in", "--from", queue, "--to", f"sqlite:///{copy}")
         assert again[0] == 1
         assert "in is running already" in again[2]
@@ -270,7 +273,19 @@ def test_a_target_that_fails_is_told_without_its_password(
     assert "there is no folder /no/such/directory: make it" in errors
     status, output, _ = run("--status", "--name", "bad")
     assert status == 1
-    assert "bad: failed" in output
+    assert "bad: failed at 20" in output
+    assert "stompkit replicate --forget bad" in output
+    # Jobs that are not listed any more do not change the exit status.
+    run("--from", shop.url, "--to", "print", "--once", "--name", "good")
+    assert run("--status")[0] == 1
+    assert run("--forget", "bad") == (0, "", "")
+    status, output, _ = run("--status")
+    assert status == 0
+    assert "bad" not in output
+    assert "--forget" not in output
+    status, _, errors = run("--forget", "bad")
+    assert status == 1
+    assert "no job bad has run" in errors
 
 
 @pytest.mark.parametrize(

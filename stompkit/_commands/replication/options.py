@@ -33,6 +33,7 @@ other users of the machine cannot read a password.
   stompkit replicate --from postgresql://me@db/shop --to print --tables 'public.orders*'
   stompkit replicate --config shop.toml
   stompkit replicate --status
+  stompkit replicate --forget NAME
 
 The file of --config is TOML, with the names of the options as keys:
 
@@ -67,6 +68,12 @@ def parser() -> argparse.ArgumentParser:
     add("--state-dir", metavar="DIR", help="directory for checkpoints and status")
     add("--status", action="store_true", default=False, help="print the status of jobs and exit")
     add("--json", action="store_true", default=False, help="with --status: print JSON")
+    add(
+        "--forget",
+        default=None,
+        metavar="NAME",
+        help="remove the status of a job that does not run, and exit; its checkpoint stays",
+    )
     add(
         "--verbose",
         action="store_true",

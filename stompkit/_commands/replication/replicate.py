@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from stompkit._commands.replication.options import parser
-from stompkit._commands.replication.status import Display, lock_of, print_status, write
+from stompkit._commands.replication.status import Display, forget, lock_of, print_status, write
 from stompkit._commands.shared.logs import start_log
 from stompkit._commands.shared.missing import reason
 from stompkit._commands.shared.signals import ended_by_signals
@@ -40,10 +40,12 @@ _LOCK_S: Final = 2.0
 def main(arguments: list[str]) -> int:
     """Replicate, or print the status of jobs."""
     options = parser().parse_args(arguments)
+    directory = JobSettings(source="", to="", state_dir=getattr(options, "state_dir", "")).directory
+    if options.forget is not None:
+        return forget(directory, options.forget)
     if options.status:
-        directory = JobSettings(source="", to="", state_dir=getattr(options, "state_dir", ""))
         name = getattr(options, "name", None)
-        return print_status(directory.directory, name, as_json=options.json)
+        return print_status(directory, name, as_json=options.json)
     with ExitStack() as stack:
         try:
             settings = _settings(options)
@@ -85,7 +87,7 @@ def _address(port: int) -> Address:
 
 
 #: Options of the command that are no settings of a job.
-_OWN: Final = ("config", "status", "json", "verbose", "quiet", "metrics_port")
+_OWN: Final = ("config", "status", "json", "forget", "verbose", "quiet", "metrics_port")
 
 #: Settings of a job, by their names in the file.
 _KEYS: Final = tuple(field.encode_name for field in msgspec.structs.fields(JobSettings))

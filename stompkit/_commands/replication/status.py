@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from stompkit._common.files import is_locked, write_atomically
+from stompkit._common.files import FileLock, LockedError, is_locked, write_atomically
 from stompkit._common.spelling import amount
 from stompkit.replication.jobs import JobStatus
 
-__all__ = ["Display", "lock_of", "print_status", "write"]
+__all__ = ["Display", "forget", "lock_of", "print_status", "write"]
 
 #: Without a terminal, only every Nth progress line is printed.
 _SHOW_EVERY: Final = 10
@@ -123,6 +124,21 @@ def print_status(directory: Path, name: str | None, *, as_json: bool) -> int:
     return 0 if found and all(runs or status.phase == "ended" for status, runs in found) else 1
 
 
+def forget(directory: Path, name: str) -> int:
+    """Remove the status of a job that does not run; returns the exit status."""
+    path = directory / f"{name}.status.json"
+    if "/" in name or not path.exists():
+        print(f"stompkit replicate: no job {name} has run with {directory}", file=sys.stderr)
+        return 1
+    try:
+        with FileLock(lock_of(path)).acquire():
+            path.unlink(missing_ok=True)
+    except LockedError:
+        print(f"stompkit replicate: the job {name} is running: end it first", file=sys.stderr)
+        return 1
+    return 0
+
+
 def _done(status: JobStatus) -> str:
     return f"{amount(status.changes, 'change')} in {amount(status.changesets, 'changeset')}"
 
@@ -130,17 +146,20 @@ def _done(status: JobStatus) -> str:
 def _print_one(status: JobStatus, *, runs: bool) -> None:
     is_over = status.phase in ("ended", "failed")
     state = status.phase if runs or is_over else f"not running, was {status.phase}"
-    print(f"{status.name}: {state}" + (f" (process {status.pid})" if runs else ""))
+    when = f" at {_time(status.updated)}"
+    print(f"{status.name}: {state}" + (f" (process {status.pid})" if runs else when))
     print(f"  from    {status.source}")
     print(f"  to      {status.to}")
-    print(f"  {_done(status)} since {_time(status)}")
+    print(f"  {_done(status)} since {_time(status.started)}")
     for line in (_more(status) and ", ".join(_more(status)), status.position, status.error):
         if line:
             print(f"  {line}")
+    if not runs and status.phase != "ended":
+        print(f"  To list it no longer: stompkit replicate --forget {status.name}")
 
 
-def _time(status: JobStatus) -> str:
-    return status.started.isoformat(" ", "seconds")
+def _time(at: datetime) -> str:
+    return at.isoformat(" ", "seconds")
 
 
 def _read(path: Path) -> JobStatus | None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from stompkit.testing.launching.condition import Condition
 from stompkit.testing.launching.errors import BrokerError
 from stompkit.testing.launching.running import CLOCK_MOVED, RunningBroker
 
 __all__ = ["Sharing", "StompBrokerWarning"]
 
-_State = dict[RunningBroker, tuple[str, ...]]
+_State = dict[RunningBroker, Condition]
+#: The condition of a broker that nobody has changed.
+_AS_LAUNCHED: Final = Condition()
 
 
 class StompBrokerWarning(pytest.PytestWarning):
@@ -26,16 +29,18 @@ class Sharing:
     A test that leaves a shared broker stopped, killed, paused, cut off or with a full disk gets a
     :class:`StompBrokerWarning`. The broker is repaired before the next test that uses one. A test
     may move the clock without a warning; the clock is reset as well. Changes made by a fixture of a
-    class, a module or the session remain until that fixture is torn down.
+    class, a module or the session remain until that fixture is torn down: each test begins with
+    the broker as these fixtures have left it.
     """
 
     def __init__(self) -> None:
         """Start without brokers."""
         self._brokers: list[RunningBroker] = []
-        #: The test that has left each broker with defects.
+        #: The test that has left each broker in another condition.
         self._culprits: dict[RunningBroker, str] = {}
-        #: Active fixtures of a wider scope than a test's that have changed the state of a broker.
-        self._held: set[object] = set()
+        #: Active fixtures of a wider scope than a test's that have changed the condition of a
+        #: broker, with the state before and after, in the order of their setup.
+        self._held: dict[object, tuple[_State, _State]] = {}
 
     @contextmanager
     def share(self, broker: RunningBroker) -> Iterator[RunningBroker]:
@@ -50,18 +55,15 @@ class Sharing:
             broker.unshare()
 
     def repair(self, *, is_needed: bool = True) -> None:
-        """Repair the shared brokers.
+        """Bring the shared brokers into the condition in which fixtures of wider scopes left them.
 
         If that is impossible and the next test needs them, raises ``pytest.fail.Exception``.
-        Nothing is done while a fixture of a wider scope has changed a broker.
         """
         __tracebackhide__ = True
-        if self._held:
-            return
-        for broker, defects in self._state().items():
-            culprit = self._culprits.get(broker, "an earlier test")
+        for broker, wanted in self._changed():
+            culprit, defects = self._culprits.get(broker, "an earlier test"), broker.defects
             try:
-                broker.repair()
+                wanted.restore(broker)
                 self._culprits.pop(broker, None)
             except (BrokerError, OSError) as error:
                 if not is_needed:
@@ -74,8 +76,20 @@ class Sharing:
                 ) from None
 
     def _state(self) -> _State:
-        """Return the shared brokers that have defects."""
-        return {broker: broker.defects for broker in self._brokers if broker.defects}
+        """Return the conditions of the shared brokers."""
+        return {broker: Condition.of(broker) for broker in self._brokers}
+
+    def _changed(self) -> list[tuple[RunningBroker, Condition]]:
+        """Return the brokers that a test has changed, with the condition that they should have."""
+        changed = []
+        for broker, present in self._state().items():
+            wanted = _AS_LAUNCHED
+            for before, after in self._held.values():
+                if broker in after:
+                    wanted = wanted.after(before.get(broker, _AS_LAUNCHED), after[broker])
+            if present != wanted:
+                changed.append((broker, wanted))
+        return changed
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
@@ -88,12 +102,13 @@ class Sharing:
         try:
             return (yield)
         finally:
-            if self._state() != before:
-                self._held.add(fixturedef)
+            after = self._state()
+            if after != {broker: before.get(broker, _AS_LAUNCHED) for broker in after}:
+                self._held[fixturedef] = before, after
 
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
         """Forget the changes of such a fixture."""
-        self._held.discard(fixturedef)
+        self._held.pop(fixturedef, None)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, None, None]:
@@ -101,14 +116,14 @@ class Sharing:
         try:
             return (yield)
         finally:
-            if not self._held:
-                self._accuse(item)
+            self._accuse(item)
 
     def _accuse(self, item: pytest.Item) -> None:
-        for broker, defects in self._state().items():
+        for broker, wanted in self._changed():
             if broker not in self._culprits:
                 self._culprits[broker] = item.nodeid
-                if defects == (CLOCK_MOVED,):
+                defects = [each for each in broker.defects if each not in wanted.defects]
+                if defects in ([], [CLOCK_MOVED]):
                     continue
                 item.warn(
                     StompBrokerWarning(

@@ -354,3 +354,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             item.warn(
                 StompBrokerWarning(f"{broker.name} could not be reset before this test: {error}")
             )
+    # A reset has undone changes of fixtures, such as a moved clock.
+    item.config.stash[_SHARING].repair(is_needed=is_user)

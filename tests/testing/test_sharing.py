@@ -132,6 +132,64 @@ def test_two(dead, stomp_broker): assert not stomp_broker.is_running
     run(pytester).assert_outcomes(passed=3, warnings=1)
 
 
+#: Changes of a fixture, with the condition that tests find.
+HELD = {
+    "clock.advance(3_600)": "with its clock moved",
+    "kill()": "killed",
+    "stop()": "stopped",
+    "pause()": "paused",
+    "fill_disk()": "without room on its disk",
+}
+
+
+@pytest.mark.parametrize("isolation", ["names", "reset"])
+@pytest.mark.parametrize("change", HELD)
+def test_each_test_finds_the_broker_as_the_fixture_left_it(
+    pytester: pytest.Pytester, change: str, isolation: str
+) -> None:
+    """Whatever the test before did to it; only that test is accused."""
+    others = [each for each in HELD if each != change]
+    tests = "".join(
+        f"""
+def test_{number}_finds(stomp_broker): finds(stomp_broker)
+def test_{number}_leaves(stomp_broker):
+    stomp_broker.repair()
+    stomp_broker.{other}
+"""
+        for number, other in enumerate(others)
+    )
+    pytester.makepyfile(
+        test_first=f"""
+import time
+import pytest
+
+@pytest.fixture(scope="module", autouse=True)
+def changed(stomp_broker):
+    stomp_broker.{change}
+    yield
+    stomp_broker.repair()
+
+def finds(broker):
+    assert broker.defects == ({HELD[change]!r},)
+    if {change.startswith("clock")}:
+        assert 3_500 < broker.clock.now() - time.time() < 3_700
+{tests}
+def test_last_finds(stomp_broker): finds(stomp_broker)
+""",
+        test_second="""
+def test_as_launched(stomp_client, stomp_broker): assert not stomp_broker.defects
+""",
+    )
+    result = run(pytester, f"--mq-isolation={isolation}")
+    warned = [
+        f"*_{number}_leaves left * {HELD[other]};*"
+        for number, other in enumerate(others)
+        if not other.startswith("clock")
+    ]
+    result.assert_outcomes(passed=2 * len(others) + 2, warnings=len(warned))
+    result.stdout.fnmatch_lines(warned)
+
+
 def test_brokers_of_the_factory_are_left_alone(pytester: pytest.Pytester) -> None:
     """An unshared broker is neither repaired nor reported."""
     pytester.makepyfile(

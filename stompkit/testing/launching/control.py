@@ -81,6 +81,8 @@ class BrokerClock:
         self._ask = ask
         #: True if this process may have moved the clock since it last was the real time.
         self.is_moved = False
+        #: The seconds by which this process has advanced it since then.
+        self.offset_s = 0.0
 
     def now(self) -> float:
         """Return the broker's time, in seconds since the epoch."""
@@ -99,12 +101,18 @@ class BrokerClock:
             )
         # Before the request: the clock moves even if the answer comes too late.
         self.is_moved = True
+        self.offset_s += seconds
         self._ask("advance", seconds=float(seconds))
 
     def reset(self) -> None:
         """Return to the real time; pending timers keep their remaining time."""
         self._ask("realtime")
+        self.was_reset()
+
+    def was_reset(self) -> None:
+        """Note that the clock shows the real time."""
         self.is_moved = False
+        self.offset_s = 0.0
 
 
 @dataclass(frozen=True)

@@ -327,7 +327,7 @@ class RunningBroker(BrokerDescription):
 
     def _clock_is_right(self) -> None:
         if "clock" in self.__dict__:
-            self.clock.is_moved = False
+            self.clock.was_reset()
 
     def __enter__(self) -> Self:
         """Return the broker."""

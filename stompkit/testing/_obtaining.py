@@ -15,6 +15,7 @@ from stompkit.testing.launching.errors import BrokerError
 from stompkit.testing.launching.launch import RunningBroker, given, launch
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.launching.ports import is_listening
+from stompkit.testing.launching.running import CLOCK_MOVED
 
 __all__ = ["OwnBrokerNeededError", "obtain", "obtain_given", "set_apart"]
 
@@ -114,9 +115,9 @@ def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroke
 def set_apart(settings: Settings, broker: RunningBroker) -> None:
     """Isolate a test from earlier tests, by the method that the settings select.
 
-    A broker that cannot answer is not reset: it gets new names.
+    A broker that a test has left unusable is not reset: it gets new names.
     """
-    if settings.isolation == "reset" and broker.is_running and not broker.is_paused:
+    if settings.isolation == "reset" and broker.defects in ((), (CLOCK_MOVED,)):
         broker.reset()
     else:
         broker.new_names()

@@ -54,6 +54,10 @@ class Sharing:
             self._culprits.pop(broker, None)
             broker.unshare()
 
+    def has(self, broker: RunningBroker) -> bool:
+        """Return True if a broker is shared."""
+        return broker in self._brokers
+
     def repair(self, *, is_needed: bool = True) -> None:
         """Bring the shared brokers into the condition in which fixtures of wider scopes left them.
 

@@ -132,6 +132,28 @@ def test_two(dead, stomp_broker): assert not stomp_broker.is_running
     run(pytester).assert_outcomes(passed=3, warnings=1)
 
 
+def test_brokers_of_other_tests_fail_no_test(pytester: pytest.Pytester) -> None:
+    """One that was left unusable is not reset; one that cannot be reset is named."""
+    pytester.makepyfile(
+        """
+import shutil
+
+def test_full(stomp_broker_factory):
+    own = stomp_broker_factory("stompkit", persistent=True)
+    own.client().send("/queue/a", "x")
+    own.fill_disk()
+def test_next(stomp_client): pass
+def test_lost(stomp_broker_factory):
+    own = stomp_broker_factory("stompkit")
+    shutil.rmtree(own.directory)
+def test_last(stomp_client): pass
+"""
+    )
+    result = run(pytester, "--mq-isolation=reset")
+    result.assert_outcomes(passed=4, warnings=1)
+    result.stdout.fnmatch_lines(["*StompBrokerWarning: stompkit could not be reset before this*"])
+
+
 #: Changes of a fixture, with the condition that tests find.
 HELD = {
     "clock.advance(3_600)": "with its clock moved",

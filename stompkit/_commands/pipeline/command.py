@@ -12,7 +12,7 @@ from stompkit._commands.pipeline.maintenance import CARE
 from stompkit._commands.pipeline.maintenance import main as care
 from stompkit._common.arguments import Parser, Subcommands, argument_type
 from stompkit._common.metrics import parse_address
-from stompkit.spark.jobs.settings import JOBS, PipelineError, seconds
+from stompkit.spark.jobs.settings import JOBS, PipelineError, advice, seconds
 
 __all__ = ["main", "parser"]
 
@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> int:
         work: Callable[[argparse.Namespace], int] = options.work
         return work(options)
     except ModuleNotFoundError as error:
-        print(f"stompkit pipeline: {_extra(error)}", file=sys.stderr)
+        print(f"stompkit pipeline: {advice(error)}", file=sys.stderr)
         return 1
 
 
@@ -203,23 +203,3 @@ def _report(options: argparse.Namespace) -> int:
     from stompkit._commands.pipeline.inspection import make_report
 
     return make_report(options.file, options.output)
-
-
-#: Extras with the libraries that a job or some targets need.
-_EXTRAS: Final = {
-    "pyspark": "spark",
-    "py4j": "spark",
-    "numpy": "spark",
-    "pyarrow": "spark",
-    "sqlalchemy": "sql",
-    "psycopg": "postgresql",
-    "pymysql": "mysql",
-    "deltalake": "delta",
-}
-
-
-def _extra(error: ModuleNotFoundError) -> str:
-    library = (error.name or "").partition(".")[0]
-    if library not in _EXTRAS:
-        raise error
-    return f"this needs {library}: pip install 'stompkit[{_EXTRAS[library]}]'"

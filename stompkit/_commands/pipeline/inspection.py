@@ -28,10 +28,12 @@ def check(path: Path) -> int:
         return 1
     for each in missed:
         print(f"{path}: not yet: {each}", file=sys.stderr)
-    for each in unmatched(settings):
-        print(f"{path}: {each}", file=sys.stderr)
+    for warning in unmatched(settings):
+        print(f"{path}: {warning}", file=sys.stderr)
     for job in settings.jobs():
-        print(f"{path}: {job}: OK: {JOBS[job]}")
+        lacks = any(each.job in (None, job) for each in missed)
+        verdict = "valid, but cannot run here yet" if lacks else "OK"
+        print(f"{path}: {job}: {verdict}: {JOBS[job]}")
     return 0
 
 

@@ -258,7 +258,7 @@ def _make_engine(url: URL | str) -> Engine:
     except ModuleNotFoundError as error:
         raise ValueError(
             f"{parsed.drivername} needs the package {error.name}, which is not installed"
-        ) from None
+        ) from error
     except SQLAlchemyError as error:
         raise ValueError(f"{parsed.drivername} is not known: {type(error).__name__}") from None
 

@@ -23,7 +23,7 @@ from stompkit.spark.jobs.contract import Done
 from stompkit.spark.jobs.results.base import Mark, Results
 from stompkit.spark.jobs.results.counting import Counted, counted, query
 from stompkit.spark.jobs.results.report import made_report
-from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, seconds
+from stompkit.spark.jobs.settings import PipelineSettings, seconds, unusable
 from stompkit.spark.stream.offsets import initial
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spool import SpoolError
@@ -178,7 +178,7 @@ def results_of(settings: PipelineSettings) -> Results:
     try:
         return SqlResults(settings.analytics_url(), settings.name)
     except ValueError as error:
-        raise PipelineError(f"analytics.url: {error}") from None
+        raise unusable("analytics.url", error) from None
 
 
 def report_of(settings: PipelineSettings, results: Results) -> bytes:

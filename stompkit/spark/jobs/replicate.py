@@ -19,10 +19,12 @@ from stompkit.spark.fence import Span
 from stompkit.spark.jobs.contract import Done
 from stompkit.spark.jobs.dead_letters import Letters, Marks, NotSentError, beyond
 from stompkit.spark.jobs.settings import (
-    PipelineError,
+    LibraryMissingError,
     PipelineSettings,
     TargetSettings,
+    advice,
     life,
+    unusable,
 )
 from stompkit.spark.jobs.wording import in_words_of_the_file
 from stompkit.spark.targets import open_target
@@ -45,9 +47,9 @@ class Replicate:
         try:
             opened = open_target(url, **_options_of(given, url))
         except ValueError as error:
-            raise PipelineError(f"target.url: {error}") from None
+            raise unusable("target.url", error) from None
         except ModuleNotFoundError as error:
-            raise PipelineError(f"target.url: {error}: is an extra missing?") from None
+            raise LibraryMissingError(f"target.url: {advice(error)}") from None
         assert isinstance(opened, (SqlTarget, FileTarget))
         self._target: Final = opened
         self._letters: Letters | None = None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import msgspec
 
 from stompkit._common.files import is_locked
 from stompkit._common.metrics import MetricsError, new_registry
 from stompkit._common.text import text_of
 from stompkit.spark.java import SparkError, find_java_home
-from stompkit.spark.jobs.settings import JobName, PipelineSettings
+from stompkit.spark.jobs.settings import JobName, LibraryMissingError, PipelineSettings, advice
 from stompkit.spool import SpoolError
 
-__all__ = ["JobState", "Place", "look", "missing", "unmatched"]
+__all__ = ["JobState", "Missing", "Place", "look", "missing", "unmatched"]
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -33,7 +36,19 @@ class JobState(msgspec.Struct, frozen=True):
     places: list[Place]
 
 
-def missing(settings: PipelineSettings) -> list[str]:
+class Missing(NamedTuple):
+    """Something that a job lacks to run on this machine."""
+
+    reason: str
+    #: ``None`` if all jobs lack it.
+    job: JobName | None = None
+
+    def __str__(self) -> str:
+        """Return one line for users."""
+        return self.reason if self.job is None else f"{self.job}: {self.reason}"
+
+
+def missing(settings: PipelineSettings) -> list[Missing]:
     """Return what the jobs lack to run on this machine; changes nothing.
 
     Targets are connected to, but no broker. Raises
@@ -41,35 +56,49 @@ def missing(settings: PipelineSettings) -> list[str]:
     """
     found = []
     if _has_pyspark():
-        # Imported on demand: it needs the libraries of the extra.
-        from stompkit.spark.jobs.work import work_of
-
-        for job in settings.jobs():
-            work = work_of(settings, job)
-            try:
-                work.fence("")
-            except Exception as error:
-                reason = text_of(error)
-                found.append(f"{job}: {work.setting}: {settings.without_secrets(reason)}")
-            finally:
-                work.close()
+        found += [
+            Missing(reason, job) for job in settings.jobs() for reason in _lacks(settings, job)
+        ]
     else:
-        found.append("PySpark is not installed: pip install 'stompkit[spark]'")
+        found.append(Missing("PySpark is not installed: pip install 'stompkit[spark]'"))
     try:
         find_java_home()
     except SparkError as problem:
-        found.append(str(problem))
+        found.append(Missing(str(problem)))
     if "hosts" not in {name.lower() for name in settings.source}:
         try:
             settings.open_spool(timeout_s=0)
         except SpoolError as problem:
-            found.append(str(problem))
+            found.append(Missing(str(problem)))
     if settings.metrics is not None:
         try:
             new_registry()
         except MetricsError as problem:
-            found.append(f"[metrics]: {problem}")
+            found.append(Missing(f"[metrics]: {problem}"))
     return found
+
+
+def _lacks(settings: PipelineSettings, job: JobName) -> Iterator[str]:
+    """Yield what a job lacks besides Spark."""
+    # Imported on demand: it needs the libraries of the extra.
+    from stompkit.spark.jobs.work import work_of
+
+    try:
+        work = work_of(settings, job)
+    except LibraryMissingError as error:
+        yield str(error)
+        return
+    except ModuleNotFoundError as error:
+        yield advice(error)
+        return
+    try:
+        work.fence("")
+    except ModuleNotFoundError as error:
+        yield f"{work.setting}: {advice(error)}"
+    except Exception as error:
+        yield f"{work.setting}: {settings.without_secrets(text_of(error))}"
+    finally:
+        work.close()
 
 
 def unmatched(settings: PipelineSettings) -> list[str]:

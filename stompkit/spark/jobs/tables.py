@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import Catalog, Database, TargetTable
-from stompkit.spark.jobs.settings import PipelineError, TargetSettings
+from stompkit.spark.jobs.settings import PipelineError, TargetSettings, unusable
 from stompkit.spark.targets.database.pipeline_tables import PipelineTables
 
 __all__ = ["Tables"]
@@ -40,7 +40,7 @@ class Tables:
         try:
             self.database: Final = Database(url, "deferred")
         except ValueError as error:
-            raise PipelineError(f"{place}: {error}") from None
+            raise unusable(place, error) from None
         self._place: Final = place
         self.books: Final = PipelineTables()
         self._catalog: Final = Catalog(

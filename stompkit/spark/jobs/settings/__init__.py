@@ -20,6 +20,7 @@ The job *replicate* needs ``[target]``, the job *events* ``[events]``, the job *
 from __future__ import annotations
 
 from stompkit._common.moved import renamed
+from stompkit.spark.jobs.settings.extras import LibraryMissingError, advice, unusable
 from stompkit.spark.jobs.settings.parsing import load, parse
 from stompkit.spark.jobs.settings.pipeline import JOBS, JobName, PipelineSettings
 from stompkit.spark.jobs.settings.tables import (
@@ -39,16 +40,19 @@ __all__ = [
     "ApplySettings",
     "EventsSettings",
     "JobName",
+    "LibraryMissingError",
     "MetricsSettings",
     "PipelineError",
     "PipelineSettings",
     "SparkSettings",
     "TargetSettings",
     "VerifySettings",
+    "advice",
     "life",
     "load",
     "parse",
     "seconds",
+    "unusable",
 ]
 
 renamed(

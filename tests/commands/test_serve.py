@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -124,6 +124,12 @@ def test_it_says_all_endpoints(tmp_path: Path) -> None:
         assert said["beanstalk"].startswith("127.0.0.1:")
 
 
+def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command for operators."""
+    command = [sys.executable, "-m", "stompkit", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
 def test_who_waits_for_the_data_says_so(tmp_path: Path) -> None:
     first_directory, second_directory = tmp_path / "1", tmp_path / "2"
     options = ("--endpoint", LOOPBACK, "--data", str(tmp_path / "data"))
@@ -139,7 +145,8 @@ def test_who_waits_for_the_data_says_so(tmp_path: Path) -> None:
             text=True,
         )
         assert second.stderr is not None and second.stdout is not None
-        with stderr, second.stderr, second.stdout:
+        with stderr, second.stderr, second.stdout, ExitStack() as stack:
+            stack.callback(second.kill)
             assert f"is held by process {first.pid} on" in second.stderr.readline()
             assert "not ready: it stands by" in second.stderr.readline()
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -147,8 +154,19 @@ def test_who_waits_for_the_data_says_so(tmp_path: Path) -> None:
             # Alerts tell a broker that stands by from one that fails.
             assert "stompkit_active 0.0\n" in metrics
             assert "stompkit_ready 0.0\n" in metrics
+            address = ["--admin", f"127.0.0.1:{port}"]
+            status = ran("status", *address)
+            assert f"role         standby: process {first.pid} on " in status.stdout
+            assert "ready" not in status.stdout
+            assert status.returncode == 0
+            for listing in ("queues", "connections", "durables"):
+                listed = ran(listing, *address)
+                assert f"is a standby: process {first.pid} on" in listed.stderr
+                assert (listed.returncode, listed.stdout) == (1, "")
             first.terminate()
             assert second.stdout.readline().startswith("STOMP:")
+            assert "role" not in ran("status", *address).stdout
+            assert ran("queues", *address).stdout == "no destinations\n"
             second.terminate()
             assert second.wait(DEADLINE_S) == 0
 

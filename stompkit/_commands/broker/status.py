@@ -7,7 +7,13 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
+from stompkit._commands.shared.admin import (
+    Admin,
+    add_admin_options,
+    admin_parser,
+    on_admin,
+    standby_text,
+)
 from stompkit._commands.shared.lease import lease_lines
 from stompkit._commands.shared.text import duration, size
 from stompkit._common.spelling import amount
@@ -53,12 +59,19 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     uptime = duration(found["uptime_s"])
     yield f"stompkit {shown(found['version'])} ({compiled}), process {found['pid']}, up {uptime}"
     lease, rates, store = found["lease"], found["rates"], found["store"]
+    # Earlier versions do not report it.
+    is_standby = found.get("stands_by_for") is not None
     if lease is not None:
         role = "active" if lease["is_active"] else "passive"
         yield f"role         {role}, as {shown(lease['name'])}"
         yield from (f"             {line}" for line in lease_lines(lease))
+    elif is_standby:
+        yield f"role         standby: {standby_text(found['stands_by_for'])}"
     clients = amount(found["connections"], "connection")
     yield f"clients      {clients}, {amount(found['subscriptions'], 'subscription')}"
+    if is_standby:
+        yield "messages     unknown here: ask the active broker"
+        return
     yield (
         f"messages     {found['ready']:,} ready, {found['in_flight']:,} in flight,"
         f" {found['delayed']:,} delayed, in {amount(found['destinations'], 'destination')}"

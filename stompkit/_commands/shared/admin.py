@@ -23,7 +23,15 @@ from stompkit._common.certificates import distrust
 from stompkit._common.files import reason_of
 from stompkit._common.text import shown
 
-__all__ = ["Admin", "AdminError", "add_admin_options", "admin_parser", "confirmed", "on_admin"]
+__all__ = [
+    "Admin",
+    "AdminError",
+    "add_admin_options",
+    "admin_parser",
+    "confirmed",
+    "on_admin",
+    "standby_text",
+]
 
 _USAGE: Final = 2
 #: Timeout of an answer in seconds: purging a long queue takes a while.
@@ -226,6 +234,11 @@ def on_admin(command: str, options: argparse.Namespace, work: Callable[[Admin], 
         code = f" ({shown(error.code)})" if error.code else ""
         print(f"stompkit {command}: {error}{code}", file=sys.stderr)
         return 1
+
+
+def standby_text(active: str) -> str:
+    """Return who works in place of a standby; ``active`` is empty if that is unknown."""
+    return f"{shown(active)} has the store" if active else "no broker has the store"
 
 
 def confirmed(command: str, question: str, *, yes: bool) -> bool:

@@ -7,7 +7,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from stompkit._commands.shared.admin import Admin, add_admin_options, on_admin
+from stompkit._commands.shared.admin import (
+    Admin,
+    AdminError,
+    add_admin_options,
+    on_admin,
+    standby_text,
+)
 from stompkit._commands.shared.text import aligned
 from stompkit._commands.shared.watching import add_watch_options, watch
 from stompkit._common.arguments import positive
@@ -40,6 +46,8 @@ def list_all(
 
     def document(admin: Admin) -> dict[str, Any]:
         found = find(admin)
+        if not found and not options.watch:
+            _refuse_standby(admin)
         return {"total": len(found), items: found[: options.limit]}
 
     def text(found: dict[str, Any]) -> Iterator[str]:
@@ -52,6 +60,16 @@ def list_all(
             yield f"and {total - len(shown):,} more"
 
     return on_admin(command, options, lambda admin: watch(options, lambda: document(admin), text))
+
+
+def _refuse_standby(admin: Admin) -> None:
+    """Raise AdminError if the broker is not active: its store is not open, so it knows nothing."""
+    active = admin.get("/api/v1/overview").get("stands_by_for")
+    if active is not None:
+        raise AdminError(
+            f"the broker at {admin.label} is a standby: {standby_text(active)}; ask that one",
+            "not-active",
+        )
 
 
 def pages(

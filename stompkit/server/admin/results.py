@@ -123,7 +123,7 @@ class LeaseShape(Struct, kw_only=True):
 
 
 class Overview(Struct, kw_only=True):
-    """A broker at a glance; ``lease`` is ``null`` if it shares no store."""
+    """A broker at a glance; ``lease`` or ``stands_by_for`` is ``null`` if there is none."""
 
     version: str
     is_compiled: bool
@@ -140,6 +140,7 @@ class Overview(Struct, kw_only=True):
     totals: Totals
     store: StoreShape
     lease: LeaseShape | None
+    stands_by_for: str | None
     memory_octets: int | None
     descriptors: int | None
 

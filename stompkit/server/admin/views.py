@@ -91,6 +91,7 @@ def overview(context: Context) -> results.Overview:
         ),
         store=_store(context),
         lease=None if lease is None else lease_shape(lease),
+        stands_by_for=None if context.activation.is_active else context.activation.rival,
         memory_octets=_memory(),
         descriptors=_descriptors(),
     )

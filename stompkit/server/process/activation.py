@@ -84,6 +84,11 @@ class Activation(ABC):
         return False
 
     @property
+    def rival(self) -> str:
+        """The active broker, if another one is active and known; otherwise empty."""
+        return ""
+
+    @property
     def lease(self) -> LeaseStatus | None:
         """The state of the lease, if there is one."""
         return None

@@ -80,6 +80,12 @@ class LeaseActivation(Activation):
         return self._keeper.status()
 
     @property
+    def rival(self) -> str:
+        """The owner of the lease, if it is another broker."""
+        owner = self.lease.owner
+        return "" if owner is None or owner == self._name else owner
+
+    @property
     def trouble(self) -> str:
         """The reason why this broker does not work."""
         if self._term is not None:

@@ -39,6 +39,11 @@ class LockActivation(Activation):
         return "it stands by: another broker works on its data"
 
     @property
+    def rival(self) -> str:
+        """The process that has the lock, as its file says."""
+        return "" if self._lock.is_held else self._lock.holder()
+
+    @property
     def has_files(self) -> bool:
         """True: the lock is a file."""
         return True

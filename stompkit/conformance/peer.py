@@ -76,9 +76,7 @@ class Peer(Stream):
             return
         if is_within(command, headers or {}):
             self.send(command, headers or {}, body)
-            another = {"transaction": self.new_transaction()}
-            self.call("BEGIN", another)
-            self.call("ABORT", another)
+            self.call("BEGIN", {"transaction": self.new_transaction()})
             return
         receipt = self.new_receipt()
         self.send(command, {**(headers or {}), "receipt": receipt}, body)

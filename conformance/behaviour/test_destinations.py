@@ -146,8 +146,7 @@ def in_words(subscriptions: list[str | None]) -> str:
 def test_kinds_are_apart(target: Target, peer: Peer) -> None:
     """Give a queue and a topic the same name and send to both; each subscription gets its own."""
     name = new_name()
-    address = target.address
-    names = [template.format(name) for template in (address.queue_template, address.topic_template)]
+    names = [target.address.queue_template.format(name), target.topic(name)]
     for kind, destination in zip(("queue", "topic"), names, strict=True):
         reader = target.connect()
         target.subscribe(reader, destination)
@@ -168,11 +167,11 @@ def test_kinds_are_apart(target: Target, peer: Peer) -> None:
 )
 def test_letter_case(target: Target, peer: Peer) -> None:
     """Send to the name of a topic in capitals; record whether its subscriber gets that."""
-    name, template = new_name(), target.address.topic_template
-    target.subscribe(peer, template.format(name))
+    name = new_name()
+    target.subscribe(peer, target.topic(name))
     sender = target.connect()
-    sender.call("SEND", {"destination": template.format(name.upper())}, b"capital")
-    sender.send("SEND", {"destination": template.format(name)}, b"small")
+    sender.call("SEND", {"destination": target.topic(name.upper())}, b"capital")
+    sender.send("SEND", {"destination": target.topic(name)}, b"small")
     are_one = b"capital" in bodies_until(peer, b"small")
     target.profile("topics with one name in small and large letters", "one" if are_one else "two")
 
@@ -187,9 +186,7 @@ def test_wildcards(target: Target) -> None:
     """Subscribe to NAME.*, NAME.> and NAME.#; record which names with one and two levels match."""
     for sign in "*>#":
         name, mark = new_name(), target.topic()
-        pattern, one, two = (
-            target.address.topic_template.format(f"{name}.{rest}") for rest in (sign, "a", "a.b")
-        )
+        pattern, one, two = (target.topic(f"{name}.{rest}") for rest in (sign, "a", "a.b"))
         reader = target.connect()
         try:
             target.subscribe(reader, pattern)

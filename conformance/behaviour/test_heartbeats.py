@@ -59,7 +59,7 @@ def connected_with(
 def assert_alive(target: Target, peer: Peer, why: str) -> None:
     """Fail if the target does not answer any more; ``why`` says why it ought to."""
     try:
-        peer.call("SEND", {"destination": target.topic()}, b"to nobody")
+        peer.call("SEND", {"destination": target.sink()}, b"to nobody")
     except FailedError as error:
         raise FailedError(f"{error}, though {why}") from None
 
@@ -116,10 +116,10 @@ def test_beats_go_on(target: Target) -> None:
 def test_beats_come_to_a_busy_client(target: Target) -> None:
     """Ask for beats and send messages all the time, for four intervals; they come all the same."""
     peer, _, seconds = connected_with(target, 0, 500)
-    topic = target.topic()
+    sink = target.sink()
     since = first_beat(peer, seconds)
     while time.monotonic() < since + 4 * seconds and not peer.is_closed_by_target:
-        peer.send("SEND", {"destination": topic}, b"to nobody")
+        peer.send("SEND", {"destination": sink}, b"to nobody")
         peer.collect(seconds / 5)
     assert_alive(target, peer, "the client only sent messages")
     assert_in_time(target, peer, seconds, since)
@@ -240,7 +240,7 @@ def test_slow_frame(target: Target) -> None:
     """Take four intervals for one SEND, with an octet now and then; record whether it is taken."""
     peer, seconds, _ = connected_with(target, 500, 0)
     frame = frame_octets(
-        "SEND", {"destination": target.topic()}, b"very slowly", version=peer.version
+        "SEND", {"destination": target.sink()}, b"very slowly", version=peer.version
     )
     peer.send_raw(frame[:-12])
     began = time.monotonic()

@@ -32,7 +32,7 @@ def acknowledge(peer: Peer, message: Frame) -> None:
 def what_came_of_it(target: Target, peer: Peer) -> str:
     """Whether the connection lives, in words."""
     try:
-        peer.call("SEND", {"destination": target.topic()}, b"to nobody")
+        peer.call("SEND", {"destination": target.sink()}, b"to nobody")
     except FailedError:
         told = [frame for frame in peer.frames if frame.command == "ERROR"]
         if not peer.is_closed_by_target:

@@ -168,7 +168,7 @@ def test_late_reply(target: Target) -> None:
     service = asked.service
     try:
         service.call("SEND", {"destination": asked.address}, b"late")
-        service.call("SEND", {"destination": target.topic()}, b"to nobody")
+        service.call("SEND", {"destination": target.sink()}, b"to nobody")
         does = "is accepted"
     except FailedError:
         if not service.is_closed_by_target:

@@ -38,7 +38,7 @@ def test_half_close(target: Target) -> None:
     bystander = Bystander(target)
     peers = [target.connect() for _ in range(HALF_CLOSED)]
     for peer in peers:
-        peer.send("SEND", {"destination": target.topic(), "receipt": "r"}, b"x")
+        peer.send("SEND", {"destination": target.sink(), "receipt": "r"}, b"x")
         peer.finish_sending()
     settle(peers, lambda peer: False, target.timeout_s)
     answered = sum(any(frame.command == "RECEIPT" for frame in peer.frames) for peer in peers)
@@ -59,7 +59,7 @@ def test_half_close(target: Target) -> None:
 def test_reset_in_head(target: Target) -> None:
     """Reset connections in the middle of a head; other sessions go on."""
     bystander = Bystander(target)
-    octets = frame_octets("SEND", {"destination": target.topic()}, b"x")
+    octets = frame_octets("SEND", {"destination": target.sink()}, b"x")
     for cut in range(1, octets.index(b"\n\n")):
         peer = target.connect()
         peer.send_raw(octets[:cut])

@@ -40,10 +40,10 @@ def test_flood_of_frames(target: Target) -> None:
     need_receipts(target)
     bystander = Bystander(target)
     peer = target.connect()
-    topic = target.topic()
+    sink = target.sink()
     peer.send_raw(
         b"".join(
-            frame_octets("SEND", {"destination": topic, "receipt": str(number)})
+            frame_octets("SEND", {"destination": sink, "receipt": str(number)})
             for number in range(FRAMES)
         )
     )
@@ -76,7 +76,7 @@ def test_flood_of_line_ends(target: Target) -> None:
     peer.send_raw(b"\n" * LINE_ENDS)
     bystander.check("a million line ends")
     try:
-        peer.call("SEND", {"destination": target.topic()}, b"x")
+        peer.call("SEND", {"destination": target.sink()}, b"x")
     except FailedError as error:
         target.should(False, f"after a million line ends in its session: {error}")
 
@@ -111,7 +111,7 @@ def test_flood_of_nuls(target: Target) -> None:
     peer = target.connect()
     peer.send_raw(b"\0" * NULS)
     bystander.check("many NULs")
-    peer.send("SEND", {"destination": target.topic(), "receipt": "r"}, b"x")
+    peer.send("SEND", {"destination": target.sink(), "receipt": "r"}, b"x")
     target.profile("100 KiB of NUL", fate(peer, "RECEIPT"))
     bystander.check("many NULs")
 

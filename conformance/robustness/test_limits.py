@@ -47,7 +47,7 @@ def sent(target: Target, headers: dict[str, str], body: bytes = b"x") -> Outcome
 
     def make() -> Peer:
         peer = target.connect()
-        peer.send("SEND", {"destination": target.topic(), "receipt": "r", **headers}, body)
+        peer.send("SEND", {"destination": target.sink(), "receipt": "r", **headers}, body)
         return peer
 
     return asked(target, make)

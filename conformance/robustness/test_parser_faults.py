@@ -31,7 +31,7 @@ def endure(target: Target, lengths: tuple[str, ...], body: bytes) -> None:
     bystander = Bystander(target)
     peers = []
     for length in lengths:
-        head = {"destination": target.topic(), "content-length": length}
+        head = {"destination": target.sink(), "content-length": length}
         for command in ("CONNECT", "SEND"):
             peer = target.open() if command == "CONNECT" else target.connect()
             peer.send_raw(frame_octets(command, head, body, length=False))

@@ -71,7 +71,7 @@ def test_slow_sender(target: Target) -> None:
 def test_half_frames(target: Target) -> None:
     """Stop in the middle of a head on 10 connections and of a body on 10; others go on."""
     bystander = Bystander(target)
-    half = {"destination": target.topic(), "content-length": "1000"}
+    half = {"destination": target.sink(), "content-length": "1000"}
     # In sessions that the target has begun: what has connected only, it need not have looked at
     # when the others go on.
     peers = [target.connect() for _ in range(HALF_FRAMES)]

@@ -36,7 +36,7 @@ def test_header_names_are_not_empty(target: Target, peer: Peer) -> None:
         names = [name for name, _ in header_lines(frame)]
         assert b"" not in names, f"{frame.command} has a header with an empty name"
     other = target.connect()
-    other.send("SEND", {"destination": target.topic(), "receipt": "r", "": "v"}, b"x")
+    other.send("SEND", {"destination": target.sink(), "receipt": "r", "": "v"}, b"x")
     target.note(f"a header with an empty name is {other.outcome('r', target.quiet_s)}")
 
 
@@ -47,5 +47,5 @@ def test_header_values_are_not_empty(target: Target, peer: Peer) -> None:
         empty = [name.decode() for name, value in header_lines(frame) if not value.strip(b"\r")]
         assert not empty, f"{frame.command} has headers without a value: {empty}"
     other = target.connect()
-    other.send("SEND", {"destination": target.topic(), "receipt": "r", "e": ""}, b"x")
+    other.send("SEND", {"destination": target.sink(), "receipt": "r", "e": ""}, b"x")
     target.note(f"a header with an empty value is {other.outcome('r', target.quiet_s)}")

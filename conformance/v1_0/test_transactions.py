@@ -45,11 +45,13 @@ def test_sends_wait_for_commit(target: Target, peer: Peer) -> None:
 
 @case("1.0/abort/rolls-back", "1.1/abort/rolls-back", "1.2/abort/rolls-back")
 def test_abort_drops_sends(target: Target, peer: Peer) -> None:
-    """SEND in a transaction and ABORT; nothing is delivered."""
-    queue = target.queue()
-    target.subscribe(peer, queue)
+    """SEND to a queue, and to a topic if any, in a transaction and ABORT; nothing is delivered."""
+    names = [target.queue(), target.topic()] if target.has_topics else [target.queue()]
+    for number, name in enumerate(names):
+        target.subscribe(peer, name, id=f"s{number}")
     begin(peer, "t")
-    peer.send("SEND", {"destination": queue, "transaction": "t"}, b"x")
+    for name in names:
+        peer.send("SEND", {"destination": name, "transaction": "t"}, b"x")
     peer.call("ABORT", {"transaction": "t"})
     peer.expect_nothing(target.quiet_s)
 

@@ -2,8 +2,10 @@
 
 from stompkit._common.spelling import amount
 from stompkit.conformance import Peer, Target, UnsupportedError, case
-from stompkit.conformance.scenarios import begin, left_after_reset, redelivers, refuse
+from stompkit.conformance.scenarios import AckMode, begin, left_after_reset, redelivers, refuse
 from stompkit.frames import Frame
+
+MODES: tuple[AckMode, ...] = ("client-individual", "client")
 
 
 def received(target: Target, peer: Peer, ack: str, number: int = 3) -> tuple[str, list[Frame]]:
@@ -35,21 +37,28 @@ def test_client_is_cumulative(target: Target, peer: Peer) -> None:
 
 
 @case("1.1/ack-mode/cumulative-per-subscription", "1.2/ack-mode/cumulative-per-subscription")
-def test_cumulative_ack_keeps_to_its_subscription(target: Target, peer: Peer) -> None:
-    """Receive from two subscriptions and ACK the later message; the other one comes again."""
-    one, two = target.queue(), target.queue()
-    target.subscribe(peer, one, ack="client-individual", id="one")
-    target.subscribe(peer, two, ack="client", id="two")
-    peer.call("SEND", {"destination": one}, b"1")
-    peer.expect("MESSAGE")
-    peer.call("SEND", {"destination": two}, b"2")
-    later = peer.gather_messages(1)
-    if not later:
-        raise UnsupportedError("the target delivers only 1 message of a connection unacknowledged")
-    peer.acknowledge(later[0])
-    peer.reset()
-    bodies = left_after_reset(target, one, 1, "client-individual")
-    assert bodies == [b"1"], "the ACK settled a message of another subscription"
+def test_cumulative_ack_keeps_to_its_subscription(target: Target) -> None:
+    """Receive from two subscriptions and ACK the later message; the other one comes again.
+
+    The other subscription has each of the modes once.
+    """
+    for mode in MODES:
+        other = target.connect()
+        one, two = target.queue(), target.queue()
+        target.subscribe(other, one, ack=mode, id="one")
+        target.subscribe(other, two, ack="client", id="two")
+        other.call("SEND", {"destination": one}, b"1")
+        other.expect("MESSAGE")
+        other.call("SEND", {"destination": two}, b"2")
+        later = other.gather_messages(1)
+        if not later:
+            raise UnsupportedError(
+                "the target delivers only 1 message of a connection unacknowledged"
+            )
+        other.acknowledge(later[0])
+        other.reset()
+        bodies = left_after_reset(target, one, 1, mode)
+        assert bodies == [b"1"], f"the ACK settled a message of another subscription ({mode})"
 
 
 @case("1.1/ack-mode/individual-like-client", "1.2/ack-mode/individual-like-client")

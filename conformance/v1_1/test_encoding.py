@@ -214,5 +214,5 @@ def test_empty_value(target: Target, peer: Peer) -> None:
 @case("1.1/bnf/raw-colon-in-value", "1.2/bnf/raw-colon-in-value")
 def test_raw_colon(target: Target, peer: Peer) -> None:
     """Send the header h:a:b, which the grammar does not have; record what becomes of it."""
-    peer.send_raw(begun_send(target.topic(), peer) + b"receipt:r\nh:a:b\n\nx\0")
+    peer.send_raw(begun_send(target.sink(), peer) + b"receipt:r\nh:a:b\n\nx\0")
     target.note(f"a colon that is not escaped is {peer.outcome('r', target.quiet_s)}")

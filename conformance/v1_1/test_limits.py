@@ -49,7 +49,7 @@ def send_body(target: Target, octets: int, linger_s: float) -> Outcome:
 def send(target: Target, headers: dict[str, str], body: bytes, linger_s: float) -> Outcome:
     """Send a message with three more headers than these to a topic that nobody listens to."""
     peer = target.connect()
-    fixed = {"destination": target.topic(), "receipt": "r", "content-length": str(len(body))}
+    fixed = {"destination": target.sink(), "receipt": "r", "content-length": str(len(body))}
     try:
         peer.send("SEND", {**fixed, **headers}, body)
         return peer.outcome("r", linger_s)

@@ -3,6 +3,7 @@ r"""What 1.2 adds to lines and headers: CR LF, \r, and content-length on any fra
 import re
 
 from stompkit.conformance import Peer, Target, case, frame_octets, raw_value
+from stompkit.conformance.scenarios import bodies, provoke
 
 
 def send_crlf(peer: Peer, command: str, headers: dict[str, str], body: bytes = b"") -> None:
@@ -59,7 +60,7 @@ def test_lines_end_in_lf(target: Target, peer: Peer) -> None:
         head = frame.head or b""
         assert not re.search(rb"\r(?!\n|\Z)", head), f"{frame.command} has a CR alone: {head!r}"
     other = target.connect()
-    head = frame_octets("SEND", {"destination": target.topic()}, version="1.2")[:-2]
+    head = frame_octets("SEND", {"destination": target.sink()}, version="1.2")[:-2]
     other.send_raw(head + b"receipt:r\nh:a\rb\n\nx\0")
     target.note(f"a CR alone in a header is {other.outcome('r', target.quiet_s)}")
 
@@ -77,14 +78,23 @@ def test_carriage_return(target: Target, peer: Peer) -> None:
 
 @case("1.2/content-length/any-frame")
 def test_content_length_on_any_frame(target: Target, peer: Peer) -> None:
-    """Put content-length:0 on frames of six kinds; all get their RECEIPT."""
+    """Put content-length:0 on frames of six kinds; all get their RECEIPT.
+
+    The body of a SUBSCRIBE is not permitted, and is counted nevertheless: what looks like a frame
+    in it is not one. The server may refuse the SUBSCRIBE.
+    """
     subscription = {"destination": target.queue(), "id": "s1"}
     for command, headers in (
         ("SUBSCRIBE", subscription),
         ("BEGIN", {"transaction": "t"}),
-        ("SEND", {"destination": target.topic()}),
+        ("SEND", {"destination": target.sink()}),
         ("COMMIT", {"transaction": "t"}),
         ("UNSUBSCRIBE", subscription),
         ("DISCONNECT", {}),
     ):
         peer.call(command, {**headers, "content-length": "0"})
+    injecting, queue = target.connect(), target.queue()
+    inner = b"\0" + frame_octets("SEND", {"destination": queue}, b"injected") + b"\n"
+    provoke(target, injecting, "SUBSCRIBE", {"destination": queue, "id": "counted"}, inner)
+    came = bodies(injecting.frames) + target.leftovers(queue)
+    assert not came, "a frame inside the counted body of a SUBSCRIBE was executed"

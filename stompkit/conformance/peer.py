@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from select import POLLIN
 from typing import Final
 
 from stompkit.conformance.verdict import Ending, FailedError, Outcome, UnsupportedError
 from stompkit.conformance.wire.octets import Headers, describe, frame_octets, header, raw_value
 from stompkit.conformance.wire.recorder import Recorder
+from stompkit.conformance.wire.rules import MUST_CLOSE, Requests, broken_rules, of_grammar, spoken
 from stompkit.conformance.wire.stream import Stream
 from stompkit.frames import Frame
 
@@ -46,6 +48,11 @@ class Peer(Stream):
     _transactions = 0
     _barriers = 0
 
+    @cached_property
+    def requests(self) -> Requests:
+        """Receipts and modes that this connection has asked for by whole frames."""
+        return Requests()
+
     # Sending.
 
     def send(
@@ -57,6 +64,7 @@ class Peer(Stream):
         """
         if command in ("ACK", "NACK") and not self.has_ack:
             raise UnsupportedError("the target does not know ACK: --no-ack")
+        self.requests.note(command, headers)
         self.send_raw(frame_octets(command, headers, body, version=self.version, length=length))
 
     def call(
@@ -65,7 +73,8 @@ class Peer(Stream):
         """Send a frame and wait until the target has processed it: by a receipt, if possible.
 
         The RECEIPT of a frame within a transaction may have to wait for COMMIT: for such a frame,
-        wait by two frames about a transaction of their own.
+        wait by BEGIN of another one. That stays open: some targets forget acknowledgements of all
+        transactions when one is aborted.
         """
         if self.barrier is not None:
             self.send(command, headers or {}, body)
@@ -248,6 +257,34 @@ class Peer(Stream):
         self._wait(lambda frame: False, seconds)
         frames, self.inbox = self.inbox, []
         return frames
+
+    def broken_rules(self) -> dict[str, str]:
+        """Return the statements that the frames of the session violate, with the observations.
+
+        The last one takes time: a target that has sent ERROR on 1.2 has to close the connection.
+        """
+        version = spoken(self.frames, self.version)
+        if version is None:
+            return {}
+        known = self.requests if self.requests.frames == self._pieces else None
+        found = dict(broken_rules(self.frames, version, known))
+        if self.violation:
+            rule, text = of_grammar(version, self.violation, self.violation_code)
+            found[rule] = text
+        error = next((frame for frame in self.frames if frame.command == "ERROR"), None)
+        if version == "1.2" and error is not None and self._stays_open():
+            found[MUST_CLOSE] = f"after {describe(error)} the connection stays open"
+        return found
+
+    def _stays_open(self) -> bool:
+        """Return True if the target had time to close the connection, and has not done so."""
+        if self._is_given_up:
+            return False
+        try:
+            self._wait(lambda frame: False, None)
+        except (FailedError, UnsupportedError):
+            return False  # it sends what cannot be read, or the case has no time left
+        return not self._is_over
 
     def _take(self, is_it: Callable[[Frame], bool], what: str, *, fail_on_error: bool) -> Frame:
         def ends(frame: Frame) -> bool:

@@ -93,10 +93,12 @@ def target(
     request.node.stash[TARGET] = target
     yield target
     ending = target.finish()
+    hide = target.recorder.hide
     del request.node.stash[TARGET]  # with everything that it has received
     result = request.node.stash.get(RESULT, None)
     if result is not None:
         result.ending = ending
+        result.violations = {rule: plain(hide(it)) for rule, it in target.violations.items()}
         result.wire = target.recorder.events
         if not _recovers(address, capabilities.versions[-1]):
             result.verdict = Verdict.FAILED

@@ -57,16 +57,18 @@ class Bystander:
     CONNECTIONS: Final = 2
 
     def __init__(self, target: Target) -> None:
-        """Open the sessions, with subscriptions to a new queue and a new topic."""
-        self._destinations = target.queue(), target.topic()
+        """Open the sessions, with subscriptions to a new queue and, if possible, a new topic."""
+        self._destinations = {"queue": target.queue()}
+        if target.has_topics:
+            self._destinations["topic"] = target.topic()
         self._peer, self._sender = target.connect(), target.connect()
         self._sent = 0
-        for destination, name in zip(self._destinations, ("queue", "topic"), strict=True):
+        for name, destination in self._destinations.items():
             target.subscribe(self._peer, destination, id=name)
 
     def check(self, trouble: str) -> None:
         """Send messages to itself; raises :class:`FailedError` if they do not come."""
-        for destination in self._destinations:
+        for destination in self._destinations.values():
             self._sent += 1
             body = b"bystander %d" % self._sent
             try:
@@ -159,7 +161,7 @@ class _Attempt:
 
     def probe(self, target: Target) -> None:
         """Check if the session continues."""
-        self.peer.send("SEND", {"destination": target.topic(), "receipt": "probe"}, b"x")
+        self.peer.send("SEND", {"destination": target.sink(), "receipt": "probe"}, b"x")
 
 
 def _listen(attempts: Sequence[_Attempt], last_words: Sequence[str], seconds: float) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
 import time
 from collections.abc import Mapping
+from functools import cached_property
 
 from stompkit._common.moved import renamed
 from stompkit.conformance.address import Address
@@ -22,6 +24,7 @@ from stompkit.conformance.wire.probe import (
     probe,
     probe_within,
 )
+from stompkit.conformance.wire.rules import MUST_CLOSE
 from stompkit.frames import Version
 
 __all__ = [
@@ -58,6 +61,8 @@ class Target:
         self.lapses: list[str] = []
         #: Behaviour of the target where it has a choice; see :meth:`profile`.
         self.chosen: dict[str, str] = {}
+        #: Statements that frames have violated, whatever the case is about, with observations.
+        self.violations: dict[str, str] = {}
         self.peers: list[Peer] = []
         #: Number of connections before the case started over.
         self._left_behind = 0
@@ -106,9 +111,32 @@ class Target:
         """Return the name of a queue that was not used before."""
         return self.address.queue_template.format(next(self._names))
 
-    def topic(self) -> str:
-        """Return the name of a topic that was not used before."""
+    def topic(self, word: str | None = None) -> str:
+        """Return the name of a topic that was not used before, or the one made of a word.
+
+        Raises :class:`UnsupportedError` if the target has no topics.
+        """
+        if not self.has_topics:
+            name = self.address.topic_template.format("NAME")
+            raise UnsupportedError(f"the target refuses SUBSCRIBE to {name}: see --topic-template")
+        return self._new_topic() if word is None else self.address.topic_template.format(word)
+
+    @cached_property
+    def has_topics(self) -> bool:
+        """True unless the target refuses a subscription to a topic; it opens a session to know."""
+        peer = self.connect()
+        with contextlib.suppress(FailedError):
+            self.subscribe(peer, self._new_topic())
+        is_refused = any(frame.command == "ERROR" for frame in peer.frames)
+        peer.close()
+        return not is_refused and not peer.is_closed_by_target
+
+    def _new_topic(self) -> str:
         return self.address.topic_template.format(next(self._names))
+
+    def sink(self) -> str:
+        """Return the name of a destination for messages that nobody reads: a topic, if possible."""
+        return self._new_topic() if self.has_topics else self.queue()
 
     def subscribe(
         self,
@@ -181,8 +209,11 @@ class Target:
             self.lapses.append(text)
 
     def finish(self) -> Ending:
-        """Close all connections; return the worst ending of a connection."""
+        """Check what they have received, and close all connections; return their worst ending."""
         for peer in self.peers:
+            # Once is enough, and to wait for a target that does not close takes time.
+            if MUST_CLOSE not in self.violations:
+                self.violations = {**peer.broken_rules(), **self.violations}
             peer.close()
         return max((peer.ending for peer in self.peers), key=lambda e: e.rank, default=Ending.CLEAN)
 

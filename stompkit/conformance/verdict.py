@@ -111,6 +111,8 @@ class CaseResult(msgspec.Struct, kw_only=True):
     notes: list[str] = []
     #: Behaviour of the target where it has a choice, by topic.
     profile: dict[str, str] = {}
+    #: Statements that received frames violate, whatever the case is about, with the observations.
+    violations: dict[str, str] = {}
     duration_ms: int = 0
     wire: list[WireEvent] = []
     #: Reason given by the list of expected deviations, if this one is on it.

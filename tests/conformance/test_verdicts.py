@@ -10,6 +10,7 @@ from stompkit.conformance.case import NEWEST, Case, cases_of
 from stompkit.conformance.peer import Recorder
 from stompkit.conformance.plugin import judge
 from stompkit.conformance.requirements import Level, catalogue
+from stompkit.conformance.run.overall import judge_run
 from stompkit.conformance.target import Capabilities
 from stompkit.conformance.verdict import Ending, Outcome, Verdict
 
@@ -84,6 +85,19 @@ def test_words_of_the_target_are_made_harmless(target: Target) -> None:
 def test_case_that_failed_before_it_had_a_target() -> None:
     result = judge(a_case(), None, FailedError("no"))
     assert (result.verdict, result.notes, result.wire) == (Verdict.FAILED, [], [])
+
+
+def test_violation_counts_in_the_case_about_it(target: Target) -> None:
+    """Whichever case has seen it; if that case is not part of the run, the violation is a note."""
+    about, other = a_case("1.2/error/must-close"), a_case("1.2/error/body-may")
+    results = [judge(about, target, None), judge(other, target, None)]
+    results[1].violations = {about.id: "it stays open", "1.2/message/ack-header": "none"}
+    judged = judge_run(results)
+    assert [each.verdict for each in judged] == [Verdict.FAILED, Verdict.INFORMATIONAL]
+    assert judged[0].detail == "in the case 1.2/error/body-may: it stays open"
+    assert judged[1].notes == [
+        "1.2/message/ack-header, which is not among the cases, is violated: none"
+    ]
 
 
 def test_endings_are_ordered() -> None:

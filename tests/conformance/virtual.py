@@ -493,9 +493,11 @@ def run_case(
     control = VirtualControl(network, address)
     target = Target(address, Capabilities(VERSIONS, ""), version, Recorder(), control)
     try:
-        return runnable.run(target, control)
+        result = runnable.run(target, control)
     finally:
         target.finish()
+    result.violations = target.violations
+    return result
 
 
 def second_server(switch: str = "") -> Callable[[Network], Callable[[], Upstream]]:

@@ -12,6 +12,7 @@ from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case
 from stompkit.conformance.control import Control
 from stompkit.conformance.report.report import Report, TargetInfo
+from stompkit.conformance.run.overall import judge_run
 from stompkit.conformance.run.session import (
     INTERRUPTED,
     HarnessError,
@@ -94,7 +95,7 @@ def run(
         cut_short=state.cut_short,
         selected=len(state.cases),
         required=list(required),
-        results=sorted(state.results, key=lambda result: order[result.id]),
+        results=judge_run(sorted(state.results, key=lambda result: order[result.id])),
         failed_command=state.failed_command,
         errors=state.errors,
     )

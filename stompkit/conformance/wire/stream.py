@@ -71,6 +71,9 @@ class Stream:
         self._strict: FrameDecoder | None = FrameDecoder(limits=_NO_LIMITS)
         self._received_bytes = 0
         self._is_over = False
+        self._is_given_up = False
+        #: Number of pieces that were sent.
+        self._pieces = 0
         #: Reason why reading has stopped after invalid bytes.
         self._unreadable = ""
         #: The way the connection has ended, or would end if it were closed now.
@@ -80,8 +83,9 @@ class Stream:
         #: Frames received and not yet taken, and all frames received.
         self.inbox: list[Frame] = []
         self.frames: list[Frame] = []
-        #: Description of the first received bytes that violate the grammar.
+        #: Description of the first received bytes that violate the grammar, and its code.
         self.violation = ""
+        self.violation_code = ""
         #: Times at which data arrived, in seconds of ``time.monotonic``, with the number of bytes.
         self.arrivals: list[tuple[float, int]] = []
         #: Number of line ends received between frames.
@@ -107,6 +111,7 @@ class Stream:
         connection that the target has closed are lost without an error; its last frames are in the
         inbox.
         """
+        self._pieces += 1
         self._recorder.note(self._number, ">", octets)
         view = memoryview(octets)
         until = self._until(None)
@@ -189,7 +194,7 @@ class Stream:
                 for _ in _decoded(self._strict, octets, self.version):
                     pass
             except RemoteProtocolError as error:
-                self.violation = error.message
+                self.violation, self.violation_code = error.message, error.code
                 self._strict = None
         try:
             for frames in _decoded(self._lenient, octets, self.version):
@@ -238,6 +243,7 @@ class Stream:
         Data that has arrived is read first. Unread data would turn the close into a reset, which
         can make the target lose the last data that was sent.
         """
+        self._is_given_up = True
         with contextlib.suppress(OSError):
             for _ in range(_DRAINED_BYTES // _READ_BYTES):
                 octets = self._socket.recv(_READ_BYTES)
@@ -248,6 +254,7 @@ class Stream:
 
     def reset(self) -> None:
         """Abort the connection: the target gets a reset."""
+        self._is_given_up = True
         self._recorder.say(self._number, "the suite reset the connection")
         linger_now = struct.pack("ii", 1, 0)
         with contextlib.suppress(OSError):

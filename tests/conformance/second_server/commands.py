@@ -28,6 +28,8 @@ class Session:
         self.write, self.later = write, later
         self.switch, self.has = codec.switch, codec.has
         self.is_over = False
+        #: True while an UNSUBSCRIBE is executed, for one of the switches.
+        self.is_leaving = False
         self.subscriptions: dict[bytes, Subscription] = {}
         self.transactions: dict[bytes, list[Callable[[], object]]] = {}
         #: Frames whose RECEIPT is late, for one of the switches.
@@ -59,6 +61,7 @@ class Session:
     def execute(self, command: bytes, headers: Headers, body: bytes) -> None:
         """Execute a frame, and send the requested RECEIPT."""
         method = self._METHODS.get(command)
+        self.is_leaving = command == b"UNSUBSCRIBE"
         if self.ignores(command, headers):
             return
         if method is None:
@@ -111,8 +114,9 @@ class Session:
         """Send the requested RECEIPT."""
         if (receipt := headers.get(b"receipt")) is not None:
             receipt = changed_receipt(receipt, self.switch)
+            is_bad = self.is_leaving and self.has("sends bodies with RECEIPT of UNSUBSCRIBE")
             for _ in range(2 if self.has("sends each receipt twice") else 1):
-                self.say(b"RECEIPT", [(b"receipt-id", receipt)])
+                self.say(b"RECEIPT", [(b"receipt-id", receipt)], b"bye" if is_bad else b"")
 
     def end(self) -> None:
         """Requeue unacknowledged messages."""
@@ -129,8 +133,12 @@ class Session:
     def send(self, headers: Headers, body: bytes) -> None:
         """Handle a SEND."""
         message = message_of(self.place(headers), headers, body, self.switch)
-        if message is not None:
-            self.do(headers, lambda: self.destinations.publish(message, self))
+        if message is None:
+            return
+        is_topic = message.destination.startswith(b"/topic/")
+        if is_topic and self.has("sends to topics at once in transactions"):
+            headers = {}
+        self.do(headers, lambda: self.destinations.publish(message, self))
 
     def place(self, headers: Headers) -> bytes:
         """Return the destination of SEND or SUBSCRIBE."""
@@ -138,6 +146,10 @@ class Session:
         is_usual = re.fullmatch(rb"[\w/.-]+", destination)
         if not is_usual and self.has("refuses unusual destinations"):
             raise Refusal("the name of the destination has other signs than letters and digits")
+        if destination.startswith(b"/topic/") and self.has("has no topics"):
+            raise Refusal("there are no topics")
+        if self.has("trims destinations"):
+            destination = destination.strip()
         return destination.lower() if self.has("lowers destinations") else destination
 
     def need(self, headers: Headers, name: bytes) -> bytes:
@@ -263,9 +275,12 @@ class Session:
         else:
             covered = [id] if id in covered else []
         messages = [holder.pending.pop(each) for each in covered]
-        everywhere = "acknowledges in all subscriptions of a connection"
-        if holder.mode == b"client" and self.has(everywhere):
+        everywhere = self.has("acknowledges in all subscriptions of a connection")
+        wide = self.has("acknowledges in other cumulative subscriptions of a connection")
+        if holder.mode == b"client" and (everywhere or wide):
             for other in self.subscriptions.values():
+                if not everywhere and other.mode != b"client":
+                    continue
                 for each in [each for each in other.pending if int(each[1:]) < int(id[1:])]:
                     del other.pending[each]
         self.destinations.feed(holder.destination)

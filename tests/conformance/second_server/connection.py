@@ -124,7 +124,8 @@ class Connection(asyncio.Protocol):
             self.session.execute(kind, headers, body)
         except Refusal as error:
             is_mild = self.has("stays open after ERROR on 1.0") and self.codec.version == b"1.0"
-            if not is_mild:
+            is_wrong = self.has("goes on after ERROR about ACK") and kind == b"ACK"
+            if not is_mild and not is_wrong:
                 raise
             self.session.refuse(str(error), headers.get(b"receipt", b""))
         if kind == b"DISCONNECT" and not self.has("stays after DISCONNECT"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -92,6 +93,13 @@ class Destinations:
             return replace(message, body=message.body.decode("utf-8", "replace").encode())
         if self.has("lowers header names of messages that wait"):
             return replace(message, headers={n.lower(): v for n, v in message.headers.items()})
+        if self.has("damages headers that wait"):
+            kept = {n: re.sub(rb"[^\x00-\x7f]", b"?", v) for n, v in message.headers.items()}
+            return replace(message, headers=kept)
+        if self.has("cuts bodies that wait at 64 KiB"):
+            return replace(message, body=message.body[:65_536])
+        if self.has("cuts bodies that wait at the first NUL"):
+            return replace(message, body=message.body.partition(b"\0")[0])
         return message
 
     def add(self, subscription: Subscription) -> None:
@@ -173,7 +181,10 @@ class Destinations:
             ack = self._ack_value(to, id)
             to.pending[ack] = message
         own = {b"destination": message.destination, b"message-id": id, b"subscription": to.id}
-        if to.session.version == b"1.2" and to.mode != b"auto":
+        is_left_out = message.destination.startswith(b"/topic/") and self.has(
+            "leaves ack out of messages of topics"
+        )
+        if to.session.version == b"1.2" and to.mode != b"auto" and not is_left_out:
             is_other = self.has("names the ack id of MESSAGE id")
             own[b"id" if is_other else b"ack"] = ack
         length = len(message.body)

@@ -1,0 +1,111 @@
+"""Rules that each frame of a target has to keep, whatever its case is about.
+
+A case looks at the frames of its own subject. A target may break a rule in others only: in the
+RECEIPT of one command, or in the messages of topics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from stompkit.conformance.requirements import catalogue
+from stompkit.conformance.wire.octets import Headers, describe
+from stompkit.frames import VERSIONS, Frame, Version
+
+__all__ = ["MUST_CLOSE", "Requests", "broken_rules", "of_grammar", "spoken"]
+
+#: The statement that the connection ends after ERROR, of the only version that makes it.
+MUST_CLOSE: Final = "1.2/error/must-close"
+#: Names of statements about parts of the grammar, by the code of a violation; a line without a
+#: colon is the rest of a value that holds a line feed.
+_PARTS: Final = {
+    "body-not-allowed": "receipt-frame/empty-body",
+    "raw-colon": "bnf/header-value-chars",
+    "bad-header": "bnf/header-value-chars",
+}
+#: Name of the statement about the grammar as a whole, which all other violations are of.
+_GRAMMAR: Final = "server-frames/closed-set"
+#: The subscription modes whose messages have to be acknowledged.
+_ACKNOWLEDGED: Final = frozenset({"client", "client-individual"})
+
+
+@dataclass
+class Requests:
+    """Receipts and subscription modes that a connection has asked for by whole frames."""
+
+    frames: int = 0
+    receipts: Counter[str] = field(default_factory=Counter)
+    #: The modes of all subscriptions with an id.
+    modes: dict[str, set[str]] = field(default_factory=dict)
+
+    def note(self, command: str, headers: Headers) -> None:
+        """Record a frame that is about to be sent."""
+        self.frames += 1
+        pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+        first = dict(reversed(pairs))
+        if "receipt" in first:
+            self.receipts[first["receipt"]] += 1
+        if command == "SUBSCRIBE":
+            # Who browses a queue acknowledges nothing, and gets a message that ends the list.
+            mode = "browser" if "browser" in first else first.get("ack", "auto")
+            self.modes.setdefault(first.get("id", ""), set()).add(mode)
+
+
+def spoken(frames: list[Frame], version: Version) -> Version | None:
+    """Return the version of a session, if its first frame says so.
+
+    ``version`` is that of the case, which a CONNECTED without a version is taken for on 1.0.
+    """
+    if not frames or frames[0].command != "CONNECTED":
+        return None
+    named = frames[0].headers.get("version", "1.0" if version == "1.0" else "")
+    return next((each for each in VERSIONS if each == named), None)
+
+
+def broken_rules(
+    frames: list[Frame], version: Version, requests: Requests | None
+) -> Iterator[tuple[str, str]]:
+    """Yield the statements that the frames of a session violate, with the observation.
+
+    Without ``requests``, which are unknown after raw bytes, what depends on them is left out.
+    """
+    receipts: Counter[str] = Counter()
+    for frame in frames:
+        if frame.command == "MESSAGE":
+            yield from _of_message(frame, version, requests)
+        elif frame.command == "RECEIPT":
+            receipt = frame.headers.get("receipt-id")
+            receipts[receipt or ""] += 1
+            if receipt is None or (requests and receipts[receipt] > requests.receipts[receipt]):
+                text = f"{describe(frame)}, which no frame has asked for"
+                yield _rule(version, "receipt-frame/receipt-id"), text
+
+
+def of_grammar(version: Version, violation: str, code: str) -> tuple[str, str]:
+    """Return the statement that octets outside the strict grammar violate, and the observation."""
+    name = _GRAMMAR if version == "1.0" else _PARTS.get(code, _GRAMMAR)
+    return _rule(version, name), f"the server's octets break the grammar: {violation}"
+
+
+def _of_message(
+    frame: Frame, version: Version, requests: Requests | None
+) -> Iterator[tuple[str, str]]:
+    needed = ["destination", "message-id"]
+    if version != "1.0":
+        needed.append("subscription")
+    modes = requests.modes.get(frame.headers.get("subscription", ""), set()) if requests else set()
+    if version == "1.2" and modes and modes <= _ACKNOWLEDGED:
+        needed.append("ack")
+    for name in needed:
+        if not frame.headers.get(name):
+            rule = "message/ack-header" if name == "ack" else f"message/{name}"
+            yield _rule(version, rule), f"{describe(frame)} has no {name} header"
+
+
+def _rule(version: Version, name: str) -> str:
+    """Return the id of a statement, which 1.0 may have under a longer name."""
+    ids = (f"{version}/{name}", f"{version}/{name}-header")
+    return next(each for each in ids if each in catalogue())

@@ -9,7 +9,22 @@ from stompkit.testing.frames.events import SeenFrame
 from stompkit.testing.frames.matching import Direction, Match
 from stompkit.testing.frames.words import MASK, Secrets, is_secret
 
-__all__ = ["check_answerable", "is_of_kind", "is_what_was_wanted", "may_have_been"]
+__all__ = [
+    "FrameNotSeenError",
+    "UnexpectedFrameError",
+    "check_answerable",
+    "is_of_kind",
+    "is_what_was_wanted",
+    "may_have_been",
+]
+
+
+class FrameNotSeenError(AssertionError):
+    """An awaited frame did not come in time; the message shows the frames that did."""
+
+
+class UnexpectedFrameError(AssertionError):
+    """A frame was seen that a test forbids, or may have been; the message shows it."""
 
 
 def check_answerable(wanted: Match, secrets: Secrets) -> None:

@@ -13,6 +13,8 @@ from stompkit._common.clock import monotonic
 from stompkit.frames import Frame
 from stompkit.testing.frames.events import Closed, End, Event, Octets, Opened, SeenFrame, size_bytes
 from stompkit.testing.frames.evidence import (
+    FrameNotSeenError,
+    UnexpectedFrameError,
     check_answerable,
     is_of_kind,
     is_what_was_wanted,
@@ -33,14 +35,6 @@ _MOST_BODY_BYTES: Final = 1024 * 1024
 _MOST_BYTES: Final = 64 * 1024 * 1024
 #: Maximum number of bytes kept of data that is not a frame, per direction of a connection.
 _MOST_OCTETS: Final = 4_096
-
-
-class FrameNotSeenError(AssertionError):
-    """An awaited frame did not come in time; the message shows the frames that did."""
-
-
-class UnexpectedFrameError(AssertionError):
-    """A frame was seen that a test forbids, or may have been; the message shows it."""
 
 
 class FrameLog:
@@ -71,7 +65,9 @@ class FrameLog:
         self._max_events = max_events
         self._max_body_bytes = max_body_bytes
         self._max_bytes = max_bytes
+        self.filled_by(None)
         self._open: set[int] = set()
+        self._leaving: set[int] = set()  # open connections whose clients have closed them
         self._last = 0  # number of the latest connection
         self._ignored = 0  # number of the latest connection that is not recorded any more
         self._next = 0  # number of the next event
@@ -94,6 +90,10 @@ class FrameLog:
 
     # Called by a proxy.
 
+    def filled_by(self, catch_up: Callable[[], None] | None) -> None:
+        """Set the function that records what has come so far; it takes the lock in a thread."""
+        self._catch_up: Callable[[], None] = catch_up or (lambda: None)
+
     def opened(self, connection: int) -> None:
         """Record that a client has connected; ``connection`` is a new number, from 1."""
         with self._changed:
@@ -101,10 +101,16 @@ class FrameLog:
             self._last = max(self._last, connection)
             self._append(Opened(connection, self._now()))
 
+    def leaving(self, connection: int) -> None:
+        """Note that a client has closed a connection, whose end follows."""
+        with self._changed:
+            self._leaving.add(connection)
+
     def closed(self, connection: int, reason: str = "", *, by: End | None = None) -> None:
         """Record the end of a connection, its reason, and the end that closed it, if known."""
         with self._changed:
             self._open.discard(connection)
+            self._leaving.discard(connection)
             if connection <= self._ignored or connection not in self._recorded:
                 # It belongs to an earlier test, and its end came after that test.
                 return
@@ -255,7 +261,7 @@ class FrameLog:
                 )
 
     def settle(self, timeout_s: float = 5.0, *, timeout: float | None = None) -> None:
-        """Wait until all connections that have sent DISCONNECT have ended.
+        """Wait until all connections have ended that clients have closed or sent DISCONNECT on.
 
         Their ends follow immediately, and belong to a complete log. The method waits at most
         ``timeout_s`` (or ``timeout``) seconds.
@@ -267,18 +273,20 @@ class FrameLog:
                 for seen in self._frames()
                 if seen.direction == "received" and seen.frame.command == "DISCONNECT"
             }
-            return self._open.isdisjoint(leaving) or None
+            return self._open.isdisjoint(leaving | self._leaving) or None
 
+        self._catch_up()
         with self._changed:
             self._wait(settled, seconds(timeout_s, timeout))
 
     def expect_none(self, command: str | None = None, /, **match: Any) -> None:
-        """Raise UnexpectedFrameError if a matching frame has been seen; does not wait for one.
+        """Raise UnexpectedFrameError if a matching frame was sent; does not wait for one.
 
         Raises it as well if this cannot be known: a frame with the command was dropped, or a secret
         or the end of a body is missing that may have matched.
         """
         wanted = self._match(command, match)
+        self._catch_up()
         with self._changed:
             frames, gone = list(self._frames()), set(self._gone)
         found = [seen for seen in frames if is_what_was_wanted(wanted, seen)]
@@ -292,6 +300,7 @@ class FrameLog:
 
     def clear(self) -> None:
         """Clear the frames and restart at 0 seconds; connection numbers continue."""
+        self._catch_up()
         with self._changed:
             self._begin()
             self._changed.notify_all()

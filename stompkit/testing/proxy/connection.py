@@ -143,10 +143,17 @@ class Connection(FlowOwner):
             log.injected(injection.direction, self.number, injection.what)
         self._flows[injection.direction].filter.inject(injection.octets(self._reader.version))
 
+    def read_waiting(self) -> None:
+        """Read what both ends have sent so far."""
+        for flow in self._flows.values():
+            flow.read_waiting()
+
     # The end.
 
     def ended(self, sender: End, *, is_reset: bool) -> None:
         """Handle the end of one direction, or a reset."""
+        if sender == "client" and self.server.frames is not None:
+            self.server.frames.leaving(self.number)
         if self._cause == ("", None):
             self._cause = "reset" if is_reset else "", sender
         if is_reset:

@@ -26,6 +26,8 @@ __all__ = ["OTHER", "SENDER", "Flow"]
 #: Maximum number of delayed or held bytes in one direction of a connection; above it, reading
 #: stops.
 _MOST_KEPT_BYTES: Final = 16 * 1024 * 1024
+#: Maximum number of reads at once of data that has come.
+_MOST_READS: Final = 256
 #: Duration in seconds of the largest chunk of bytes that ``bandwidth`` sends at once.
 _SLICE_S: Final = 0.05
 #: The sender of each direction.
@@ -147,15 +149,22 @@ class Flow:
             self._loop.remove_reader(self._source)
         self._is_reading = wants
 
-    def _read(self) -> None:
+    def read_waiting(self) -> None:
+        """Read what has come so far, up to a limit: a sender may never stop."""
+        for _ in range(_MOST_READS):
+            if not self._is_reading or not self._read():
+                return
+
+    def _read(self) -> bool:
+        """Read once; return False if nothing has come, or the end."""
         assert self._source is not None  # it has become readable
         try:
             octets = self._source.recv(READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
             self._end(is_reset=True)
-            return
+            return False
         if not octets:
             self._end(is_reset=self._is_broken)
         elif not self._is_discarding:
@@ -165,6 +174,7 @@ class Flow:
             finally:
                 self._is_feeding = False
             self._pump()
+        return bool(octets)
 
     def _end(self, *, is_reset: bool) -> None:
         self._has_ended = True

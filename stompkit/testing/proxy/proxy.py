@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -65,6 +66,7 @@ class Proxy(FaultMethods):
         self._thread: threading.Thread | None = None
         self._loop: AbstractEventLoop | None = None
         self._is_stopped = False
+        self._owner = os.getpid()
         self._lock = threading.Lock()
 
     @property
@@ -124,6 +126,8 @@ class Proxy(FaultMethods):
             self._loop = loop
             self._thread = threading.Thread(target=_run, args=(loop,), name=repr(self), daemon=True)
             self._thread.start()
+        if self.frames is not None:
+            self.frames.filled_by(self._catch_up)
         return self
 
     def stop(self) -> None:
@@ -139,6 +143,8 @@ class Proxy(FaultMethods):
                 self._loop.call_soon_threadsafe(self._server.stop)
         if self._thread is not None:
             self._thread.join()
+        if self.frames is not None:
+            self.frames.filled_by(None)
         self._ports.close()
         if self._server.failure is not None:
             raise RuntimeError("the proxy has failed") from self._server.failure
@@ -166,6 +172,10 @@ class Proxy(FaultMethods):
     def disconnect(self) -> None:
         """Close all open connections on both sides in order."""
         self.close().remove()
+
+    def _catch_up(self) -> None:
+        if os.getpid() == self._owner:  # a forked child has no thread of the proxy
+            self._call(self._server.catch_up)
 
     def _put(self, rule: Rule) -> Fault:
         if self._is_stopped:

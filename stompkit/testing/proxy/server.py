@@ -144,6 +144,12 @@ class Server(ConnectionOwner):
             self.frames.opened(connection.number)
         connection.connect()
 
+    def catch_up(self) -> None:
+        """Accept and read what has come so far, so that the log has it."""
+        self.accept()
+        for connection in list(self._connections.values()):
+            connection.read_waiting()
+
     def forget(self, number: int, reason: str, by: End | None) -> None:
         """Remove a connection that has ended."""
         del self._connections[number]

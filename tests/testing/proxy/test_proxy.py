@@ -653,3 +653,52 @@ def test_a_broker_can_be_used_behind_it(broker: RunningBroker) -> None:
         log.wait_for_connections(0)
     assert [frame.command for frame in log.received] == ["CONNECT", "SUBSCRIBE", "SEND"]
     assert "secret" not in log.text()
+
+
+# What the log has in time.
+
+
+def recorded(bench: Bench) -> tuple[FrameLog, Wire]:
+    """Return a log, and a connection whose frames it has."""
+    log = FrameLog()
+    return log, bench.wire(bench.proxy(frames=log))
+
+
+def test_a_log_is_settled_when_closed_connections_have_ended(bench: Bench) -> None:
+    log, wire = recorded(bench)
+
+    def close_after_client() -> None:
+        assert rest(wire.broker) == b""
+        wire.broker.close()
+
+    closing = threading.Thread(target=close_after_client)
+    closing.start()
+    wire.client.close()
+    log.settle(LONG_S)
+    assert "#1 closed by the client" in log.text()
+    closing.join()
+
+
+@pytest.mark.parametrize("sender", ["client", "broker"])
+def test_a_log_judges_and_forgets_all_that_was_sent_before(bench: Bench, sender: str) -> None:
+    log, wire = recorded(bench)
+    source = getattr(wire, sender)
+    command = "SEND" if sender == "client" else "MESSAGE"
+    for number in range(20):
+        source.sendall(f"{command}\nn:{number}\n\n\0".encode())
+        if number % 2:
+            log.clear()
+        else:
+            with pytest.raises(AssertionError, match=f"n:{number}"):
+                log.expect_none(command)
+    assert log.all == []
+
+
+def test_a_log_does_not_wait_for_a_stopped_proxy(bench: Bench) -> None:
+    log = FrameLog()
+    proxy = bench.proxy(frames=log)
+    bench.wire(proxy)
+    proxy.stop()
+    log.settle(LONG_S)
+    log.expect_none("SEND")
+    log.clear()

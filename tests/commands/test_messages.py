@@ -430,9 +430,13 @@ def test_a_passcode_is_that_of_a_file(stomp_broker_factory: BrokerFactory, tmp_p
         del ours.environment["STOMPKIT_LOGIN"], ours.environment["STOMPKIT_PASSCODE"]
         said = ours.both("send", "/queue/a", "x", status=1)[1]
         assert "refuses the login" in said
+        assert "No login was sent: write --login NAME --passcode-file FILE" in said
+        said = ours.both("receive", "/queue/a", "--login", "ann", status=1)[1]
+        assert "No passcode was sent for ann: write --passcode-file FILE" in said
         ours.run("send", "/queue/a", "x", "--login", "ann", "--passcode-file", str(passcode))
         wrong = ["--mq", f"stomp://ann:wrong-one@localhost:{broker.port}"]
         said = ours.both("send", "/queue/a", "x", *wrong, status=1)[1]
+        assert "The login was ann: --login and --passcode-file name others" in said
         assert "wrong-one" not in said
         given = ["--login", "ann", "--passcode-file", str(passcode), "--count", "2"]
         assert ours.run("receive", "/queue/a", *given) == b"x\nx\n"

@@ -170,7 +170,10 @@ def reason_of(error: BaseException, broker: Broker | None = None) -> str:
         body = error.body.decode("utf-8", "replace").strip()
         if body and body != error.message:
             parts.append(shown(body[:_MOST_OF_BODY]))
-        return ": ".join(parts) + remedy_of(code)
+        advice = ""
+        if broker is not None and _is_login(error) and code in (None, "not-authenticated"):
+            advice = f". {_login_advice(broker)}"
+        return ": ".join(parts) + remedy_of(code) + advice
     if isinstance(reason, BrokerError):
         return reason_of(reason, broker)
     if isinstance(reason, Exception) and broker is not None:
@@ -195,6 +198,25 @@ def _cause(error: Exception) -> str:
 
 
 def _does(error: BrokerError) -> str:
+    return "refuses the login" if _is_login(error) else "answers with ERROR"
+
+
+def _is_login(error: BrokerError) -> bool:
     # A client that reconnects to a broker that stops or is passive has no wrong login.
-    is_login = isinstance(error, LoginRefusedError) and not error.is_temporary
-    return "refuses the login" if is_login else "answers with ERROR"
+    return isinstance(error, LoginRefusedError) and not error.is_temporary
+
+
+def _login_advice(broker: Broker) -> str:
+    """Return what was sent as login, and how to send another one."""
+    url = broker.url
+    if not url.login:
+        return (
+            "No login was sent: write --login NAME --passcode-file FILE, or stomp://NAME@HOST:PORT"
+            " in --mq with the passcode in STOMPKIT_PASSCODE"
+        )
+    if not url.passcode:
+        return (
+            f"No passcode was sent for {shown(url.login)}: write --passcode-file FILE, or set"
+            " STOMPKIT_PASSCODE"
+        )
+    return f"The login was {shown(url.login)}: --login and --passcode-file name others"

@@ -55,6 +55,8 @@ _SETTINGS = pytest.StashKey[Settings]()
 #: Running brokers of all factories.
 _RUNNING = pytest.StashKey[list[RunningBroker]]()
 _SHARING = pytest.StashKey[Sharing]()
+#: Message about wrong arguments of a test's marker.
+_MISTAKE = pytest.StashKey[str]()
 _MARKER = "stomp_requires"
 _MARKER_HELP = (
     f"{_MARKER}(*names): skip the test, with the reason, on a broker that lacks one of these, "
@@ -308,29 +310,39 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _required(node: pytest.Item) -> list[str]:
-    """Return the capabilities that a test's markers require, without duplicates."""
+    """Return the capabilities that a test's markers require, without duplicates.
+
+    Raises pytest.UsageError for names that are unknown, and for other arguments.
+    """
     marks = list(node.iter_markers(_MARKER))
     if any(mark.kwargs or not all(isinstance(name, str) for name in mark.args) for mark in marks):
         raise pytest.UsageError(
             f'{node.nodeid}: {_MARKER} takes names only, as in {_MARKER}("nack", "durable")'
         )
-    return list(dict.fromkeys(name for mark in marks for name in mark.args))
+    names = list(dict.fromkeys(name for mark in marks for name in mark.args))
+    if names:
+        from stompkit.testing.capabilities.capabilities import Capabilities
+
+        unknown = [name for name in names if name not in Capabilities.names]
+        if unknown:
+            raise pytest.UsageError(
+                f"{node.nodeid}: {_MARKER} knows no {', '.join(map(repr, unknown))}; it knows "
+                + ", ".join(Capabilities.names)
+            )
+    return names
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Check the requirements of a test before any of its own fixtures is set up."""
-    names = _required(item)
-    if not names:
+    try:
+        names = _required(item)
+    except pytest.UsageError as error:
+        if not hasattr(item.config, "workerinput"):
+            raise
+        # pytest-xdist would drop the message with the worker, so the test fails later.
+        item.stash[_MISTAKE] = str(error)
         return
-    from stompkit.testing.capabilities.capabilities import Capabilities
-
-    unknown = [name for name in names if name not in Capabilities.names]
-    if unknown:
-        raise pytest.UsageError(
-            f"{item.nodeid}: {_MARKER} knows no {', '.join(map(repr, unknown))}; it knows "
-            + ", ".join(Capabilities.names)
-        )
-    if isinstance(item, pytest.Function):
+    if names and isinstance(item, pytest.Function):
         item.fixturenames.insert(0, "_stomp_requirements")
 
 
@@ -343,6 +355,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     of a shared broker: others belong to some tests, which are not known.
     """
     __tracebackhide__ = True
+    if _MISTAKE in item.stash:
+        raise pytest.fail.Exception(item.stash[_MISTAKE], pytrace=False)
     settings, sharing = settings_of(item.config), item.config.stash[_SHARING]
     is_user = any(name in _OF_BROKERS for name in getattr(item, "fixturenames", ()))
     sharing.repair(is_needed=is_user)

@@ -489,6 +489,11 @@ def test_a_requirement_that_nobody_knows_is_told_before_any_test_runs(
     result = run(pytester, "--strict-markers")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*test_it: stomp_requires {problem}*"])
+    # A worker of pytest-xdist has no other way to tell than a failure.
+    pytest.importorskip("xdist")
+    result = run(pytester, "-p", "xdist", "-n1")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"*test_it: stomp_requires {problem}*"])
 
 
 # Options.

@@ -101,7 +101,7 @@ _EPILOG: Final = """\
 `stompkit COMMAND --help` describes a command. To run the broker:
 
   stompkit serve                                   in memory, on the loopback interface
-  stompkit serve --data /var/lib/stompkit          with persistent messages
+  stompkit serve --data DIRECTORY                  with persistent messages
   twistd stompkit --config /etc/stompkit.toml      in the background
   stompkit serve --help                            all options
 

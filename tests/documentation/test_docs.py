@@ -160,6 +160,13 @@ def test_an_example_of_settings_can_be_used(example: Example, etc: Path) -> None
     assert settings_of(example, etc) != Settings()
 
 
+def test_all_examples_have_one_store() -> None:
+    """Steps of several pages are for one installation."""
+    stores = [tomllib.loads(each.text).get("store", {}) for each in examples("toml")]
+    paths = {each["path"] for each in stores if str(each.get("path", "")).startswith("/var")}
+    assert paths == {"/var/lib/stompkit/messages"}
+
+
 def defaults() -> dict[str, str]:
     """Return the table of limits: the default of each setting, as written there."""
     [table] = section(BROKER, "limits").findall(nodes.table)

@@ -35,12 +35,12 @@ _EPILOG: Final = """\
 STORE is the broker's data directory (--data, or `path` in the configuration file), or the URL of
 its SQL database (`url`). Backup and check work while the broker runs. Stop it before the others.
 
-  stompkit store backup /var/lib/stompkit /backup/monday    a data directory for a broker
-  stompkit store check /var/lib/stompkit
-  stompkit store compact /var/lib/stompkit        the only way to make the file smaller
-  stompkit store export /var/lib/stompkit backup.jsonl
+  stompkit store backup /var/lib/stompkit/messages /backup/monday   a data directory
+  stompkit store check /var/lib/stompkit/messages
+  stompkit store compact /var/lib/stompkit/messages   the only way to make the file smaller
+  stompkit store export /var/lib/stompkit/messages backup.jsonl
   stompkit store import backup.jsonl postgresql://stompkit@db/stompkit
-  stompkit store export /var/lib/stompkit - | gzip > backup.jsonl.gz
+  stompkit store export /var/lib/stompkit/messages - | gzip > backup.jsonl.gz
 
 An export has one JSON object per line. Every kind of store and every later version can import it.
 Backups and exports are not encrypted. Import requires an empty store. A backup has everything that

@@ -196,7 +196,8 @@ def _check_store(store: StoreSettings, document: Document) -> None:
         document.add(("store", "path"), "is a URL: write it as url, or name a directory")
     if kind == "lmdb" and store.path is None:
         document.add(
-            ("store", "kind"), 'lmdb needs a directory: add path = "/var/lib/stompkit", say'
+            ("store", "kind"),
+            'lmdb needs a directory: add path = "/var/lib/stompkit/messages", say',
         )
     if kind == "sqlalchemy" and store.url is None:
         document.add(

@@ -483,7 +483,8 @@ MISTAKES = {
     ),
     "a store that is nowhere": (
         '[store]\nkind = "lmdb"',
-        'line 2: [store] kind: lmdb needs a directory: add path = "/var/lib/stompkit", say',
+        "line 2: [store] kind: lmdb needs a directory: add path ="
+        ' "/var/lib/stompkit/messages", say',
     ),
     "a store with an empty path": (
         '[store]\npath = ""',

@@ -167,6 +167,30 @@ def test_all_examples_have_one_store() -> None:
     assert paths == {"/var/lib/stompkit/messages"}
 
 
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.startswith("docs/howto/migration")]
+)
+def test_a_migration_adds_the_users_of_its_settings(page: str) -> None:
+    documents = [tomllib.loads(each.text) for each in examples("toml") if each.page == page]
+    named = {
+        user
+        for document in documents
+        for right in document.get("rights", ())
+        for user in right.get("users", ())
+    }
+    for document in documents:
+        named |= {
+            user for group in document.get("auth", {}).get("groups", {}).values() for user in group
+        }
+    loops = [
+        found[1].split()
+        for each in examples("sh")
+        if each.page == page
+        and (found := re.search(r"for user in (.*); do\s+stompkit passwd", each.text))
+    ]
+    assert named - {"*"} == {user for users in loops for user in users}
+
+
 def defaults() -> dict[str, str]:
     """Return the table of limits: the default of each setting, as written there."""
     [table] = section(BROKER, "limits").findall(nodes.table)

@@ -19,12 +19,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from stompkit.replication.model.frames import packets
 from stompkit.spark.eventstore import SparkEventStore
+from stompkit.spark.jobs import Pipeline, load
 from stompkit.spool import SpoolError, SpoolReader
 from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
 from tests.documentation.pages import ROOT, section, tree
 from tests.replication.brokers import connect
-from tests.spark.jobs.test_jobs import order
+from tests.spark.jobs.test_jobs import order, orders
+from tests.spark.messages import BEGIN, fill
 
 pytestmark = pytest.mark.matrix
 
@@ -179,6 +181,22 @@ def test_commands_and_file_of_the_page_do_what_it_says(
     store = SparkEventStore(tmp_path / "var/lib/shop/events", history=True)
     assert len(store.replay("orders_write")) == COUNT
     assert (tmp_path / "var/www/shop.html").exists()
+
+
+def test_programs_of_the_page_query_an_event_store(
+    page: Page, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(tmp_path / "var/spool/shop", orders(0, COUNT))
+    Pipeline(load(tmp_path / "shop.toml"), "events", once=True, spark=spark).run()
+    names: dict[str, Any] = {"spark": spark}
+    exec(page.block("from datetime import UTC, datetime\n\nfrom stompkit.spark.eventstore"), names)
+    at_s = BEGIN.timestamp()
+    assert sorted(names["recent"]) == [(number, at_s) for number in range(COUNT)]
+    assert names["last_s"] == at_s
+    assert len(capsys.readouterr().out.splitlines()) == COUNT
+    exec(page.block("times = store.frame"), names)
+    assert names["times"].count() == COUNT
+    assert [tuple(row) for row in names["per_day"].collect()] == [(BEGIN.date(), COUNT)]
 
 
 def test_programs_of_the_page_do_what_it_says(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from stompkit.testing._obtaining import obtain
 from stompkit.testing._settings import Settings
+from stompkit.testing._threads import started
 from stompkit.testing.frames.log import SeenFrame
 from stompkit.testing.launching.launch import RunningBroker
 
@@ -64,13 +66,13 @@ class BrokerContext:
         """Start it, in a separate thread."""
         import asyncio  # pytest loads this module, and few of its users need asyncio
 
-        starting = asyncio.ensure_future(asyncio.to_thread(self._start))
+        starting = asyncio.ensure_future(_awaited(self._start))
         try:
             return AsyncBroker(await asyncio.shield(starting))
         except asyncio.CancelledError:
             # A thread cannot be cancelled, and the broker that it starts must not be left running.
             await asyncio.wait([starting])
-            await asyncio.to_thread(self._stop)
+            await _awaited(self._stop)
             raise
 
     async def __aexit__(
@@ -80,9 +82,7 @@ class BrokerContext:
         traceback: TracebackType | None,
     ) -> None:
         """Stop it, in a separate thread."""
-        import asyncio
-
-        await asyncio.to_thread(self._stop)
+        await _awaited(self._stop)
 
 
 class ThreadedBroker(ABC):
@@ -209,7 +209,14 @@ class AsyncBroker(ThreadedBroker):
     def run(
         self, function: Callable[_P, _T], /, *arguments: _P.args, **keywords: _P.kwargs
     ) -> Awaitable[_T]:
-        """Run a blocking call in a thread of the running loop's executor."""
-        import asyncio
+        """Run a blocking call in a separate thread."""
+        return _awaited(partial(function, *arguments, **keywords))
 
-        return asyncio.to_thread(function, *arguments, **keywords)
+
+async def _awaited(function: Callable[[], _T]) -> _T:
+    """Call a function in a separate thread, and return its result to the running loop."""
+    import asyncio
+
+    # The executor of the loop has few threads, which also resolve names for the program.
+    context = copy_context()
+    return await asyncio.wrap_future(started(lambda: context.run(function)))

@@ -138,6 +138,32 @@ async def test_what_fails_in_a_thread_fails_where_it_is_awaited() -> None:
         assert repr(running) == f"<AsyncBroker stompkit {running.url}>"
 
 
+#: More calls that wait than any pool has threads.
+MANY = 40
+
+
+@pytest.mark.asyncio
+async def test_calls_that_wait_do_not_hold_up_others() -> None:
+    async with broker() as running:
+        orders = [running.queue(str(number)) for number in range(MANY)]
+        waits = [
+            asyncio.ensure_future(running.wait_for("SEND", destination=each, timeout=LONG_S))
+            for each in orders
+        ]
+        await asyncio.sleep(0)
+        # This resolves a name in the executor of the loop.
+        _, writer = await asyncio.open_connection("localhost", running.port)
+        writer.close()
+        await running.run(send_to, running.blocking, orders)
+        assert [frame.headers["destination"] for frame in await asyncio.gather(*waits)] == orders
+
+
+def send_to(running: RunningBroker, destinations: list[str]) -> None:
+    with running.client() as client:
+        for each in destinations:
+            client.send(each, "x", receipt=True)
+
+
 # Twisted and unittest, in processes with a separate reactor.
 
 
@@ -165,6 +191,17 @@ class TestTrial(StompBrokerMixin, TestCase):
         frame = yield waiting
         assert frame.body == b"x"
         yield client.disconnect()
+
+    @inlineCallbacks
+    def test_many_wait(self):
+        broker = TwistedBroker(self.stomp_broker)
+        orders = [broker.queue(str(number)) for number in range(40)]
+        waits = [broker.wait_for("SEND", destination=each, timeout=60) for each in orders]
+        with self.stomp_broker.client() as client:
+            for each in orders:
+                yield broker.run(client.send, each, "x", receipt=True)
+        for waiting in waits:
+            yield waiting
 
     def test_plain(self):
         self.note()

@@ -16,8 +16,7 @@ from stompkit.conformance.address import Address
 from stompkit.conformance.peer import Peer, Recorder
 from stompkit.conformance.verdict import CommandError, FailedError, UnsupportedError
 from stompkit.conformance.wire.octets import plain
-from stompkit.conformance.wire.probe import comes_alive, connect_headers, dial
-from stompkit.frames import VERSIONS
+from stompkit.conformance.wire.probe import ANY_VERSION, comes_alive, connect_headers, dial
 from stompkit.testing import BrokerError, FailoverPair, LaunchConfig
 
 __all__ = ["GivenNodes", "LaunchedNodes", "Nodes", "first_line", "run_command"]
@@ -231,7 +230,7 @@ def _session(address: Address) -> Iterator[Peer | None]:
         yield None
         return
     try:
-        peer.send("CONNECT", connect_headers(address, VERSIONS[0]))
+        peer.send("CONNECT", connect_headers(address, ANY_VERSION))
         peer.expect("CONNECTED")
     except FailedError:
         peer.close()
@@ -254,7 +253,7 @@ def _has_ended(address: Address, session: Peer) -> bool:
         session.collect(_LOOK_S)
         if session.is_closed_by_target:
             return True
-        if not comes_alive(address, VERSIONS[0], _DEAF_ANSWERS * address.timeout_s):
+        if not comes_alive(address, ANY_VERSION, _DEAF_ANSWERS * address.timeout_s):
             return True
         if time.monotonic() >= until:
             return False

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from stompkit.conformance.address import Address
+from stompkit.conformance.control import Given
+from stompkit.conformance.nodes import GivenNodes
 from stompkit.conformance.plugin import _recovers
 from stompkit.conformance.target import Capabilities, UnreachableError, probe
+from stompkit.conformance.verdict import CommandError
 from stompkit.frames import Version
 from tests.conformance.conftest import IMPATIENT_S, PATIENT_S, Serve
 from tests.conformance.scripted import Behaviour, Line, connected, connected_frame, frame
@@ -102,11 +105,47 @@ def test_silence_is_enough_once(serve: Serve) -> None:
 
 def test_silence_about_one_version(serve: Serve) -> None:
     def behaviour(line: Line) -> None:
-        if line.number == 2:
+        _, headers = line.frame()
+        if headers.get("accept-version") != "1.1":
+            line.send(connected_frame(headers))
+        line.wait()
+
+    assert probe(at(serve, behaviour, 1.0)).versions == ("1.0", "1.2")
+
+
+@pytest.mark.parametrize("silent", [2, 3])
+def test_silence_about_one_connect(silent: int, serve: Serve) -> None:
+    """A target that was busy for a moment speaks the version: it is asked again."""
+
+    def behaviour(line: Line) -> None:
+        if line.number == silent:
             line.wait()
         connected(line)
 
-    assert probe(at(serve, behaviour, 2.0)).versions == ("1.0", "1.2")
+    assert probe(at(serve, behaviour, 2.0)).versions == ("1.0", "1.1", "1.2")
+
+
+def without_the_first(line: Line) -> None:
+    """Serve newer versions than 1.0."""
+    _, headers = line.frame()
+    if "accept-version" not in headers:
+        line.send(frame("ERROR", {"message": "no"}))
+        return
+    line.send(connected_frame(headers))
+    line.wait()
+
+
+def test_target_without_1_0_is_ready_after_a_restart(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stompkit.conformance.control.COMMAND_S", 2.0)
+    Given(at(serve, without_the_first), restart="true").restart()
+
+
+def test_node_without_1_0_that_is_not_stopped(serve: Serve) -> None:
+    nodes = GivenNodes(at(serve, without_the_first, IMPATIENT_S), stop="true")
+    with pytest.raises(CommandError, match="has not stopped node 1"):
+        nodes.end(0)
 
 
 def test_refusal_says_more_than_other_answers(serve: Serve) -> None:

@@ -15,6 +15,7 @@ from stompkit.conformance.wire.octets import describe, plain
 from stompkit.frames import VERSIONS, Frame, Version
 
 __all__ = [
+    "ANY_VERSION",
     "Capabilities",
     "UnreachableError",
     "comes_alive",
@@ -30,6 +31,10 @@ _SHOWN_CHARACTERS = 100
 _PAUSE_S = 0.2
 #: A version that does not exist.
 _NO_VERSION = "9.9"
+#: Number of attempts for an answer of a target that has answered another CONNECT.
+_ATTEMPTS = 3
+#: The offer of a client that wants to know if the target serves, whatever it speaks.
+ANY_VERSION = ",".join(VERSIONS)
 
 
 class UnreachableError(Exception):
@@ -98,6 +103,17 @@ def _ask(address: Address, accept_version: str) -> Frame:
         peer.close()
 
 
+def _ask_often(address: Address, version: Version) -> Frame:
+    """Return CONNECTED like :func:`_ask`; ask again if the target does not answer.
+
+    A target that was busy for a moment speaks the version all the same.
+    """
+    for _ in range(1, _ATTEMPTS):
+        with contextlib.suppress(_DeafError):
+            return _ask(address, version)
+    return _ask(address, version)
+
+
 def _diagnosis(peer: Peer, recorder: Recorder, reason: str) -> str:
     """Return how a target answered CONNECT instead of CONNECTED."""
     for frame in peer.frames:
@@ -111,7 +127,7 @@ def _diagnosis(peer: Peer, recorder: Recorder, reason: str) -> str:
     return reason
 
 
-def is_alive(address: Address, version: Version) -> bool:
+def is_alive(address: Address, version: str) -> bool:
     """Return True if a CONNECT on a new connection is answered by CONNECTED."""
     try:
         _ask(address, version)
@@ -120,7 +136,7 @@ def is_alive(address: Address, version: Version) -> bool:
     return True
 
 
-def comes_alive(address: Address, version: Version, limit_s: float) -> bool:
+def comes_alive(address: Address, version: str, limit_s: float) -> bool:
     """Return True if a CONNECT is answered by CONNECTED within *limit_s* seconds."""
     until = time.monotonic() + limit_s
     while not is_alive(address, version):
@@ -157,7 +173,7 @@ def probe(address: Address) -> Capabilities:
     hide = Recorder(address.secret).hide
     for version in VERSIONS:
         try:
-            connected = _ask(address, version)
+            connected = _ask_often(address, version) if found else _ask(address, version)
         except FailedError as error:
             reasons.append(str(error))
             if isinstance(error, _DeafError) and not found:

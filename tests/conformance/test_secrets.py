@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from stompkit.conformance.wire.octets import plain
 from stompkit.conformance.wire.recorder import Recorder
+from stompkit.frames import escape
 from tests.conformance.conftest import Serve, Suite
 from tests.conformance.scripted import Line, connected_frame, frame, receipts
 
+#: Both quotation marks: a text beside them is written in Python's notation in another way.
+QUOTES = "'\""
 SECRET = "correct-horse-battery"
 CONNECT = f"CONNECT\naccept-version:1.2\nlogin:me\npasscode:{SECRET}\nhost:h\n\n\0".encode()
 REPORTS = (
@@ -141,3 +146,23 @@ def test_passcode_beyond_what_is_shown_is_cut_off_whole() -> None:
     for length in range(4_060, 4_100):
         recorder.note(1, "<", b"x" * length + SECRET.encode() + b"y" * 100)
     assert all("corr" not in event.text for event in recorder.events)
+
+
+@pytest.mark.parametrize("secret", ["Q1:Q2\\Q3", "Q1\"Q2'Q3", "Q1\\:'\"Q2", "Q1\u00fc:Q2\u20ac"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        str,
+        lambda text: f"{ {'message': text, 'more': QUOTES} }",
+        lambda text: f"{text.encode()!r}",
+        lambda text: escape(text, "1.2"),
+        lambda text: f"{escape(text, '1.1')!r}",
+        lambda text: plain(f"{escape(text, '1.2').encode()!r}"),
+        lambda text: f"{f'the server says {text!r}'!r}",
+    ],
+)
+def test_escaped_passcode_is_masked(secret: str, written: Callable[[str], str]) -> None:
+    """Headers, verdicts and reports escape a passcode, one within the other."""
+    told = Recorder(secret).hide(written(secret))
+    assert "***" in told
+    assert "Q" not in told

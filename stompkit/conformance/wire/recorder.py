@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
+from collections.abc import Callable
 
 from stompkit.conformance.verdict import WireEvent
+from stompkit.conformance.wire.octets import plain
+from stompkit.frames import escape
 
 __all__ = ["Recorder"]
 
@@ -22,22 +25,41 @@ _UNPRINTABLE = re.compile(r"[^\n\x20-\x7e]")
 _NAME = b"passcode:"
 _PASSCODE = re.compile(rb"^passcode:[^\n]*", re.MULTILINE)
 _HIDDEN = b"***"
+_OCTETS = ("utf-8", "surrogateescape")
+#: Ways to escape a text: in headers, in Python's notation beside a quotation mark, and in reports.
+_ESCAPES: tuple[Callable[[str], str], ...] = (
+    lambda text: escape(text, "1.2"),
+    lambda text: repr(text + '"')[1:-2],
+    lambda text: repr(text.encode(*_OCTETS) + b'"')[2:-2],
+    lambda text: plain(text, len(text)),
+)
+#: Number of ways that a text goes through: a header in a verdict, in a note about it.
+_NESTED = 3
 #: Minimum length of a passcode to mask: a shorter one would match too much of the log.
 _SECRET_CHARACTERS = 4
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    """Return a text as it is, and as headers and verdicts escape it, one within the other."""
+    forms = {secret} - {""}
+    for _ in range(_NESTED):
+        forms |= {way(form) for way in _ESCAPES for form in forms}
+    return tuple(sorted(forms, key=len, reverse=True))
 
 
 class Recorder:
     """The wire log of one case.
 
     The passcode is masked as the value of a header, in whatever pieces it is sent. If ``secret``
-    contains it, it is also masked in text that the target repeats in one piece.
+    contains it, it is also masked in text that the target repeats in one piece, escaped or not.
     """
 
     def __init__(self, secret: str | None = None) -> None:
         """Start now; ``secret`` is a text to mask."""
         self.began = time.monotonic()
         self._secret = secret if secret and len(secret) >= _SECRET_CHARACTERS else ""
-        self._secret_octets = self._secret.encode("utf-8", "surrogateescape")
+        #: The secret in all forms in which a target or the suite may write it, longest first.
+        self._forms = _forms(self._secret)
         self._first: list[WireEvent] = []
         self._last: deque[WireEvent] = deque(maxlen=_LAST_EVENTS)
         self._shown_bytes = 0
@@ -76,18 +98,20 @@ class Recorder:
         self.note(connection, ".", text.encode("utf-8", "backslashreplace"))
 
     def hide(self, text: str) -> str:
-        """Return a text with the secret masked."""
-        return text.replace(self._secret, _HIDDEN.decode()) if self._secret else text
+        """Return a text with the secret masked, also in escaped form."""
+        for form in self._forms:
+            text = text.replace(form, _HIDDEN.decode())
+        return text
 
     def _masked(self, connection: int, direction: str, octets: bytes) -> bytes:
         """Return the bytes to show, and a few more, with passcode headers masked."""
         stream = connection, direction
         begun = self._lines.get(stream, b"")
         # A secret that is cut at the end would not be recognised.
-        most = _SHOWN_BYTES + len(self._secret_octets)
+        most = _SHOWN_BYTES + max((len(form.encode(*_OCTETS)) for form in self._forms), default=0)
         masked = _PASSCODE.sub(_NAME + _HIDDEN, begun + octets[:most])[len(begun) :]
-        if self._secret_octets:
-            masked = masked.replace(self._secret_octets, _HIDDEN)
+        for form in self._forms:
+            masked = masked.replace(form.encode(*_OCTETS), _HIDDEN)
         line_start = octets.rfind(b"\n") + 1
         line = octets[line_start : line_start + len(_NAME)]
         self._lines[stream] = line if line_start else (begun + line)[: len(_NAME)]

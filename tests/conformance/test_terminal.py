@@ -18,7 +18,8 @@ import pytest
 
 from stompkit._common.style import Style
 from stompkit.conformance.case import Case
-from stompkit.conformance.report.summary import summary_lines
+from stompkit.conformance.report import TargetInfo
+from stompkit.conformance.report.summary import header_lines, summary_lines
 from stompkit.conformance.run.progress import Progress
 from stompkit.conformance.verdict import Verdict
 from stompkit.testing import RunningBroker
@@ -232,3 +233,14 @@ def test_reasons_for_unsupported_are_counted(suite: Suite, serve: Serve) -> None
 
 def test_list_fits(suite: Suite) -> None:
     assert max(map(len, suite("--list").out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ["::error::said the broker", "##[error]said the broker"])
+def test_no_line_is_a_command_for_a_ci_system(command: str) -> None:
+    """Words of a target that come to begin a line are no commands."""
+    said = " ".join(["x" * 70, command] * 3)
+    report = a_report(f"{command} {said}")
+    lines = summary_lines(report, strict=True, has_profile=True, style=Style(StringIO()))
+    lines += header_lines(TargetInfo(address="[::1]:1", server=said, versions=["1.2"]), 1)
+    assert any("said the broker" in line for line in lines)
+    assert not [line for line in lines if line.lstrip().startswith(command[:3])]

@@ -23,6 +23,7 @@ from stompkit.conformance.clients.serving import Service
 from stompkit.conformance.clients.trials import Trials
 from stompkit.conformance.report.expectations import UsageError
 from stompkit.conformance.report.report import Report, TargetInfo
+from stompkit.conformance.report.summary import inert
 from stompkit.conformance.run.progress import Progress
 from stompkit.conformance.run.session import INTERRUPTED
 from stompkit.conformance.run.signals import hold_signals
@@ -199,7 +200,10 @@ def _tell(result: CaseResult) -> None:
     if result.detail:
         print(
             "\n".join(
-                wrap(result.detail, _WIDTH, initial_indent="    ", subsequent_indent="      ")
+                inert(line)
+                for line in wrap(
+                    result.detail, _WIDTH, initial_indent="    ", subsequent_indent="      "
+                )
             )
         )
     sys.stdout.flush()
@@ -207,5 +211,5 @@ def _tell(result: CaseResult) -> None:
 
 def _say(*lines: str) -> None:
     for line in lines:
-        print("\n".join(wrap(line, _WIDTH, subsequent_indent=" " * 8)))
+        print("\n".join(map(inert, wrap(line, _WIDTH, subsequent_indent=" " * 8))))
     sys.stdout.flush()

@@ -13,7 +13,7 @@ from stompkit._common.style import Style
 from stompkit.conformance.report.report import Report, TargetInfo
 from stompkit.conformance.verdict import CaseResult, Ending, Verdict
 
-__all__ = ["header_lines", "judgement", "summary_lines", "unsupported_reasons"]
+__all__ = ["header_lines", "inert", "judgement", "summary_lines", "unsupported_reasons"]
 
 _WIDTH = 80
 _INDENT = "    "
@@ -27,6 +27,8 @@ _COLOURS: Final = {
 }
 #: A name that the suite has generated for a destination; it differs in each case.
 _GENERATED: Final = re.compile(r"stompkit-[0-9a-f]{10}(?:-\d+)?")
+#: The beginning of a command for a CI system.
+_COMMAND: Final = re.compile(r"^\s*(?:::|##\[)")
 #: Maximum number of columns for the topics of the profile.
 _MOST_ABOUT = 38
 
@@ -35,7 +37,7 @@ def header_lines(target: TargetInfo, cases: int) -> list[str]:
     """Return the description of the run that is about to start."""
     server = target.server or "a server that does not name itself"
     return [
-        *wrap(f"Target  {target.address}, {server}", _WIDTH, subsequent_indent=" " * 8),
+        *map(inert, wrap(f"Target  {target.address}, {server}", _WIDTH, subsequent_indent=" " * 8)),
         f"Speaks  STOMP {', '.join(target.versions)}",
         f"Cases   {cases}",
     ]
@@ -64,7 +66,15 @@ def summary_lines(report: Report, *, strict: bool, has_profile: bool, style: Sty
         lines += [f"not expected: {each.id}" for each in report.unexpected(strict=strict)]
     for sentence in judgement(report, strict=strict):
         lines += wrap(sentence, _WIDTH)
-    return [_painted(line, style) for line in lines]
+    return [_painted(inert(line), style) for line in lines]
+
+
+def inert(line: str) -> str:
+    """Return a line that means nothing to a CI system, whatever words of a target begin it.
+
+    GitHub takes a line that begins with ``::`` or ``##[`` for a command.
+    """
+    return _COMMAND.sub(lambda found: found[0][:-1] + "\\" + found[0][-1], line)
 
 
 def _painted(line: str, style: Style) -> str:

@@ -300,7 +300,14 @@ def test_what_a_broker_confirms_survives_a_full_disk(broker: RunningBroker) -> N
             pytest.fail("everything is confirmed that cannot be kept")
     broker.free_disk()
     broker.restart()
-    send(broker, "3")
+    try:
+        send(broker, "3")
+    except ClientFailureError:
+        # RabbitMQ 4.3 was seen to find no queue after such an end, and to refuse what is sent to it.
+        last = broker.log.rpartition("Starting RabbitMQ")[2]
+        if "Recovering 0 queues of type rabbit_classic_queue" not in last:
+            raise
+        return
     # RabbitMQ blocks publishers long before its disk is full. It was seen to lose confirmed
     # messages if its alarm notices nothing, as here.
     possible = [["1", "3"], *([["3"]] if broker.name == "rabbitmq" else [])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sqlite3
 import subprocess
@@ -181,6 +182,43 @@ def test_commands_and_file_of_the_page_do_what_it_says(
     store = SparkEventStore(tmp_path / "var/lib/shop/events", history=True)
     assert len(store.replay("orders_write")) == COUNT
     assert (tmp_path / "var/www/shop.html").exists()
+
+
+def test_dead_letters_are_repaired_as_the_page_says(
+    page: Page, spark: SparkSession, tmp_path: Path
+) -> None:
+    def execute(statement: str, file: str = "copy.db") -> list[Any]:
+        with closing(sqlite3.connect(tmp_path / file)) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+    columns = "id INT PRIMARY KEY, state TEXT, seen INT"
+    execute(f"CREATE TABLE orders ({columns} CHECK (seen <> 15))")
+    execute(f"CREATE TABLE orders ({columns})", "source.db")
+    for number in range(COUNT):
+        execute(f"INSERT INTO orders VALUES ({number}, 's{number}', {number})", "source.db")
+    file = tmp_path / "shop.toml"
+    # The event store would have to have all changes.
+    text = file.read_text().partition("[events]")[0].replace("[dead_letter]", "[verify]")
+    text = re.sub(r"^hosts = .*$", f'source = "sqlite:///{tmp_path}/source.db"', text, flags=re.M)
+    file.write_text(re.sub(r"^destination = .*$", 'settle = "0s"', text, flags=re.M))
+    fill(tmp_path / "var/spool/shop", orders(0, COUNT))
+    pipeline = Pipeline(load(file), "replicate", once=True, spark=spark)
+    pipeline.run()
+    listed = page.block("SELECT ordinal, table_name")
+    ((ordinal, *letter),) = execute(listed)
+    assert letter[:3] == ["orders", "write", '{"id":15}']
+    show = page.command("stompkit spool show")
+    assert show[-4:] == ["--from", str(ordinal), "--to", str(ordinal + 1)]
+    shown = subprocess.run(show, check=True, capture_output=True, text=True)
+    assert "c-15" in shown.stdout
+    verify = page.command(f"stompkit pipeline run verify --config {file} --table")[:8]
+    assert subprocess.run(verify, check=False).returncode == 1
+    execute("DROP TABLE orders")
+    execute(f"CREATE TABLE orders ({columns})")
+    execute(page.block("DELETE FROM stompkit_pipeline_dead_letters"))
+    subprocess.run(page.command(f"stompkit pipeline run rebuild --config {file} --rep"), check=True)
+    subprocess.run(verify, check=True)
+    assert execute(listed) == []
 
 
 def test_programs_of_the_page_query_an_event_store(

@@ -43,7 +43,7 @@ class Owner(Protocol):
         """End the process, with an error."""
 
     def status(self, text: str) -> None:
-        """Report the current status in one line."""
+        """Report in one line for whom this broker stands by."""
 
 
 class Activation(ABC):

@@ -270,8 +270,8 @@ class Lifecycle:
     # The right to be active.
 
     def status(self, text: str) -> None:
-        """Report the current status in one line."""
-        self.notifier.status(text)
+        """Report in one line for whom this broker stands by."""
+        self.notifier.standing_by(text)
 
     def stand_by(self, reason: str) -> None:
         """End all sessions at once: another broker may have taken over."""

@@ -41,8 +41,15 @@ class Notifier:
     def ready(self, text: str) -> None:
         """Report readiness, initially or after a reload; from now on the watchdog is fed."""
         self._send("READY=1", f"STATUS={_line(text)}")
-        if self._pause_s is not None and self._beat is None:
-            self._feed()
+        self._begin_to_feed()
+
+    def standing_by(self, text: str) -> None:
+        """Report the status of a standby, which is not ready; from now on the watchdog is fed.
+
+        Service managers that do not wait for the readiness watch a standby, too.
+        """
+        self.status(text)
+        self._begin_to_feed()
 
     def reloading(self) -> None:
         """Report that settings are being reloaded; :meth:`ready` follows."""
@@ -60,6 +67,10 @@ class Notifier:
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
+
+    def _begin_to_feed(self) -> None:
+        if self._pause_s is not None and self._beat is None:
+            self._feed()
 
     def _feed(self) -> None:
         assert self._pause_s is not None  # only called with a watchdog

@@ -139,6 +139,19 @@ def test_a_standby_is_ready_when_it_has_taken_over(
     assert manager.receive()["READY"] == "1"
 
 
+def test_a_standby_feeds_the_watchdog(
+    start: Start, manager: Manager, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, announce = ["--endpoint", LOOPBACK, "--data", str(tmp_path)], tmp_path / "announce"
+    first = start(TWIST, *arguments, "--announce", str(announce))
+    announced(first, announce)
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    monkeypatch.setenv("WATCHDOG_USEC", "200000")
+    start(TWIST, *arguments)
+    assert "standing by" in manager.receive()["STATUS"]
+    assert [manager.receive() for _ in range(3)] == [{"WATCHDOG": "1"}] * 3
+
+
 @both
 def test_it_says_when_it_reads_its_settings_again_and_what_came_of_it(
     start: Start,
@@ -377,7 +390,7 @@ class Unit(configparser.RawConfigParser):
         return optionstr
 
 
-@pytest.mark.parametrize("name", ["stompkit.service", "stompkit.socket"])
+@pytest.mark.parametrize("name", ["stompkit.service", "stompkit@a.service", "stompkit.socket"])
 def test_systemd_has_nothing_against_a_unit(name: str, tmp_path: Path) -> None:
     """Placeholders replace the programs that a user installs later."""
     programs = tmp_path / "bin"
@@ -386,10 +399,10 @@ def test_systemd_has_nothing_against_a_unit(name: str, tmp_path: Path) -> None:
         (programs / program).symlink_to("/bin/true")
     for each in UNITS.iterdir():
         text = each.read_text(encoding="utf-8").replace("/opt/stompkit/bin", str(programs))
-        (tmp_path / each.name).write_text(text, encoding="utf-8")
+        (tmp_path / each.name.replace("@.", "@a.")).write_text(text, encoding="utf-8")
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
-        assert Unit(UNITS / name).sections()[-1] == "Install"
+        assert Unit(UNITS / name.replace("@a.", "@.")).sections()[-1] == "Install"
         return
     done = subprocess.run(
         [analyze, "verify", "--man=no", "--recursive-errors=no", str(tmp_path / name)],
@@ -409,6 +422,27 @@ def test_the_unit_names_what_the_broker_does() -> None:
     assert words[:4] == ["/opt/stompkit/bin/twistd", "--nodaemon", "--pidfile=", "stompkit"]
     assert service["ExecReload"] == "/bin/sh -c 'kill -HUP $MAINPID'"
     assert int(service["LimitNOFILE"]) > 2 * 10_000
+
+
+def test_the_unit_for_several_brokers_is_the_same_as_the_other_one_else() -> None:
+    one, several = (Unit(UNITS / f"stompkit{each}.service") for each in ("", "@"))
+    for section in one.sections():
+        differing = {
+            name
+            for name in {*one[section], *several[section]}
+            if one[section].get(name) != several[section].get(name)
+        }
+        expected = {
+            "Unit": {"Description"},
+            # systemd does not wait until a standby is ready, which may take years.
+            "Service": {
+                *("Type", "TimeoutStartSec", "ExecStart", "EnvironmentFile"),
+                *("RuntimeDirectory",),
+            },
+        }
+        assert differing == expected.get(section, set())
+    assert several["Service"]["Type"] == "exec"
+    assert several["Service"]["ExecStart"] == f"{one['Service']['ExecStart']} $OPTIONS"
 
 
 def test_the_socket_unit_says_how_the_settings_have_to_be() -> None:

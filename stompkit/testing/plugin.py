@@ -51,9 +51,13 @@ __all__ = [
 
 _T = TypeVar("_T", RunningBroker, FailoverPair)
 
+#: A function that stops brokers, with these brokers.
+_Stop = tuple[Callable[[], None], tuple[RunningBroker, ...]]
+
 _SETTINGS = pytest.StashKey[Settings]()
 #: Running brokers of all factories.
 _RUNNING = pytest.StashKey[list[RunningBroker]]()
+_FACTORIES = pytest.StashKey[list["BrokerFactory"]]()
 _SHARING = pytest.StashKey[Sharing]()
 #: Message about wrong arguments of a test's marker.
 _MISTAKE = pytest.StashKey[str]()
@@ -79,8 +83,7 @@ class BrokerFactory:
         """Create brokers by the settings; ``running`` lists them until they stop."""
         self._settings = settings
         self._running = running
-        self._stack = ExitStack()
-        self.brokers: list[RunningBroker] = []
+        self._stops: list[_Stop] = []
 
     def __call__(self, name: str | None = None, **fields: Any) -> RunningBroker:
         """Return a broker, and stop it at the end of the run if not before.
@@ -90,15 +93,15 @@ class BrokerFactory:
         name a broker is launched, whatever the options say.
         """
         __tracebackhide__ = True
-        return self._note(self._get(lambda: obtain(self._settings, name, **fields)))
+        broker = self._get(lambda: obtain(self._settings, name, **fields))
+        self._note(broker.stop, broker)
+        return broker
 
     def pair(self, name: str | None = None, *, shared: bool = False, **fields: Any) -> FailoverPair:
         """Return two brokers for failover, with ``shared`` on one store; else as a call."""
         __tracebackhide__ = True
         pair = self._get(lambda: obtain_pair(self._settings, name, shared=shared, **fields))
-        self._stack.callback(pair.stop)
-        for broker in pair.brokers:
-            self._note(broker)
+        self._note(pair.stop, *pair.brokers)
         return pair
 
     def _get(self, get: Callable[[], _T]) -> _T:
@@ -113,16 +116,31 @@ class BrokerFactory:
         except OwnBrokerNeededError as error:
             raise pytest.skip.Exception(str(error)) from None
 
-    def _note(self, broker: RunningBroker) -> RunningBroker:
-        self._stack.callback(broker.stop)
-        self.brokers.append(broker)
-        self._running.append(broker)
-        return broker
+    @property
+    def brokers(self) -> list[RunningBroker]:
+        """The brokers that were created, except those that ``forget`` has removed."""
+        return [broker for _, brokers in self._stops for broker in brokers]
+
+    def _note(self, stop: Callable[[], None], *brokers: RunningBroker) -> None:
+        self._stops.append((stop, brokers))
+        self._running += brokers
+
+    def forget(self) -> None:
+        """Remove the brokers that tests have stopped: their logs need memory."""
+        gone = [each for each in self._stops if all(broker.is_gone for broker in each[1])]
+        self._close(gone)
 
     def close(self) -> None:
         """Stop the brokers, in reverse order of creation."""
-        self._stack.close()
-        self._running[:] = [broker for broker in self._running if broker not in self.brokers]
+        self._close(self._stops)
+
+    def _close(self, closed: list[_Stop]) -> None:
+        brokers = [broker for _, brokers in closed for broker in brokers]
+        self._stops = [each for each in self._stops if each not in closed]
+        with ExitStack() as last_first:
+            for stop, _ in closed:
+                last_first.callback(stop)
+        self._running[:] = [broker for broker in self._running if broker not in brokers]
 
 
 class CompareGolden(Protocol):
@@ -162,8 +180,11 @@ def stomp_broker_factory(
     stompkit.testing.LaunchConfig. ``factory.pair()`` returns two, as stomp_failover is. All are
     stopped at the end of the run.
     """
+    factories = pytestconfig.stash[_FACTORIES]
     with closing(BrokerFactory(_stomp_settings, pytestconfig.stash[_RUNNING])) as factory:
+        factories.append(factory)
         yield factory
+        factories.remove(factory)
 
 
 @pytest.fixture(scope="session")
@@ -290,6 +311,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
     config.add_cleanup(register_run(source))
     config.stash[_RUNNING] = []
+    config.stash[_FACTORIES] = []
     config.stash[_SHARING] = Sharing()
     config.pluginmanager.register(config.stash[_SHARING], "stompkit-sharing")
     config.addinivalue_line("markers", _MARKER_HELP)
@@ -359,6 +381,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         raise pytest.fail.Exception(item.stash[_MISTAKE], pytrace=False)
     settings, sharing = settings_of(item.config), item.config.stash[_SHARING]
     is_user = any(name in _OF_BROKERS for name in getattr(item, "fixturenames", ()))
+    for factory in item.config.stash[_FACTORIES]:
+        factory.forget()
     sharing.repair(is_needed=is_user)
     for broker in item.config.stash[_RUNNING]:
         try:

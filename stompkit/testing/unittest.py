@@ -85,6 +85,7 @@ class StompBrokerMixin:
 def _is_repaired(broker: RunningBroker) -> bool:
     """Repair a running broker; return False if another one has to be launched."""
     if not broker.is_running:
+        broker.stop()
         return False
     try:
         broker.repair()

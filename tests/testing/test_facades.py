@@ -307,6 +307,38 @@ def test_test_case_finds_the_broker_as_it_was(tmp_path: Path) -> None:
     ]
 
 
+def test_a_killed_broker_of_a_test_case_is_removed(tmp_path: Path) -> None:
+    """It is replaced before the next test; only the present one has files."""
+    program = """
+import unittest
+from stompkit.testing.unittest import StompBrokerMixin
+
+class TestIt(StompBrokerMixin, unittest.TestCase):
+    def works(self):
+        folder = self.stomp_broker.directory
+        found = [each.name for each in folder.parent.glob("stompkit-stompkit-*")]
+        assert found == [folder.name], found
+        self.stomp_broker.kill()
+
+    test_1 = test_2 = test_3 = works
+"""
+    (tmp_path / "test_it.py").write_text(program)
+    (tmp_path / "t").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "unittest", "test_it"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
+            "TMPDIR": str(tmp_path / "t"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=LONG_S * 4,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_test_case_can_be_sent_to_another_process(tmp_path: Path) -> None:
     program = """
 import pickle, unittest

@@ -154,6 +154,41 @@ def test_last(stomp_client): pass
     result.stdout.fnmatch_lines(["*StompBrokerWarning: stompkit could not be reset before this*"])
 
 
+def test_nothing_stopped_is_kept_until_the_end(pytester: pytest.Pytester) -> None:
+    """Logs of proxies and brokers take memory; the last ones may stay for the report."""
+    pytester.makepyfile(
+        """
+import gc
+import weakref
+import pytest
+
+seen = {"proxy": [], "broker": [], "pair": []}
+
+@pytest.mark.parametrize("number", range(4))
+def test_proxies(number, stomp_broker, stomp_proxy):
+    stomp_broker.client(via=stomp_proxy).close()
+    seen["proxy"].append(weakref.ref(stomp_proxy))
+
+@pytest.mark.parametrize("number", range(4))
+def test_brokers(number, stomp_broker_factory):
+    with stomp_broker_factory() as broker:
+        seen["broker"].append(weakref.ref(broker))
+
+@pytest.mark.parametrize("number", range(3))
+def test_pairs(number, stomp_broker_factory):
+    with stomp_broker_factory.pair(shared=True) as pair:
+        seen["pair"].append(weakref.ref(pair))
+
+def test_gone(stomp_broker):
+    gc.collect()
+    kept = {kind: sum(each() is not None for each in all) for kind, all in seen.items()}
+    assert kept == {"proxy": 1, "broker": 0, "pair": 0}
+    stomp_broker.client().close()
+"""
+    )
+    run(pytester).assert_outcomes(passed=12)
+
+
 #: Changes of a fixture, with the condition that tests find.
 HELD = {
     "clock.advance(3_600)": "with its clock moved",

@@ -129,6 +129,8 @@ class RunningBroker(BrokerDescription):
 
         frames = FrameLog(secrets=self._secrets)
         proxy = Proxy(self.host, self.port, seed=seed, frames=frames).start()
+        # Their logs need memory.
+        self._proxies = [each for each in self._proxies if not each.is_stopped]
         self._proxies.append(proxy)
         return proxy
 
@@ -142,6 +144,11 @@ class RunningBroker(BrokerDescription):
         """Make ``stop`` end the broker for good, also if it was called before."""
         if self._is_shared:
             self._is_shared = self._is_stopped = False
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the broker was stopped for good."""
+        return self._is_stopped and not self._is_shared
 
     @property
     def defects(self) -> tuple[str, ...]:

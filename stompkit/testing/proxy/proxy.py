@@ -103,6 +103,11 @@ class Proxy(FaultMethods):
         host, port = self._upstream
         return f"<Proxy {self.url} to {format_address(host, port)}>"
 
+    @property
+    def is_stopped(self) -> bool:
+        """True if the proxy was stopped."""
+        return self._is_stopped
+
     def start(self) -> Self:
         """Listen and return the proxy; faults can be added before.
 

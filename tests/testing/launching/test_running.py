@@ -303,7 +303,7 @@ def test_what_a_broker_confirms_survives_a_full_disk(broker: RunningBroker) -> N
     try:
         send(broker, "3")
     except ClientFailureError:
-        # RabbitMQ 4.3 was seen to find no queue after such an end, and to refuse what is sent to it.
+        # RabbitMQ 4.3 was seen to find no queue after such an end, and to refuse messages then.
         last = broker.log.rpartition("Starting RabbitMQ")[2]
         if "Recovering 0 queues of type rabbit_classic_queue" not in last:
             raise

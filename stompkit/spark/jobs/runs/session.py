@@ -21,6 +21,11 @@ from stompkit.spark.ship import ship
 __all__ = ["InterruptedStartError", "is_gone", "listening", "session"]
 
 _log = logging.getLogger(__name__)
+#: Options of the JVM, which is idle most of the time: it gives memory back.
+_JAVA: Final = "-XX:G1PeriodicGCInterval=15000 -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=15"
+#: For jobs whose rows are processed by Python: the second compiler of the JVM takes more time than
+#: its code saves, even after some million rows.
+_QUICK_JAVA: Final = f"-XX:TieredStopAtLevel=1 {_JAVA}"
 #: Time in seconds for which an ending JVM is waited for.
 _END_S: Final = 10.0
 
@@ -39,7 +44,11 @@ def session(settings: PipelineSettings, job: JobName, *, log_level: str) -> Iter
         spark = spark_session(
             f"stompkit {settings.name} {job}",
             master=how.master,
-            config={"spark.log.level": log_level, **how.config},
+            config={
+                "spark.log.level": log_level,
+                "spark.driver.defaultJavaOptions": _JAVA if job == "analytics" else _QUICK_JAVA,
+                **how.config,
+            },
             archives_classes=True,
         )
     except KeyboardInterrupt:

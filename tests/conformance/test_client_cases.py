@@ -194,3 +194,20 @@ def test_a_mistake_in_a_case_is_the_suites_own() -> None:
     assert trials.results == []
     (error,) = trials.errors
     assert "RuntimeError: a mistake" in error
+
+
+class Echoing(Agent):
+    """An agent that sends each message back."""
+
+    def message(self, headers: dict[str, str], body: bytes) -> None:
+        """Send any body back, and acknowledge the message."""
+        self.reply(body)
+        self.acknowledge("ACK", headers)
+
+
+def test_agent_that_knows_no_instruction_is_told_so() -> None:
+    """It sends the instruction back, as it does with any other body: no frame is at fault."""
+    found = results(Echoing, {"client/1.2/escape/reads", "client/transaction/commit"})
+    for each in found.values():
+        assert each.detail.startswith("the agent did not do the instruction '"), each.detail
+        assert "but sent it back: see 'The agent'" in each.detail

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from stompkit.conformance.peer import Headers, Peer, Recorder, describe, frame_octets
 from stompkit.conformance.verdict import FailedError
@@ -20,6 +21,12 @@ OUT = "/queue/out"
 _SHOWN_OCTETS = 60
 #: Maximum time in seconds that a piece of a frame waits until the previous one is read.
 _APART_S = 0.001
+
+
+#: Bodies that tell the agent to do something, by their first word.
+_INSTRUCTIONS: Final = frozenset(
+    {b"quit", b"nack", b"subscribe", b"describe", b"header", b"commit", b"abort"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,7 @@ class Caller(Peer):
         self._has_finished = False
         self._answered = 0
         self._messages = 0
+        self._instructions: set[bytes] = set()
 
     # Properties that the client has reported.
 
@@ -139,6 +147,8 @@ class Caller(Peer):
         lines that come first. ``length`` adds a content-length.
         """
         self._messages += 1
+        if body.partition(b" ")[0] in _INSTRUCTIONS:
+            self._instructions.add(body)
         own = {
             "destination": IN,
             "message-id": f"message-{self._messages}",
@@ -157,6 +167,17 @@ class Caller(Peer):
         command, _, rest = octets.partition(end)
         octets = end.join([command, *lines, rest])
         return Message(octets, names.message_id, names.ack, names.subscription)
+
+    @property
+    def undone(self) -> str:
+        """The instruction that the agent has sent back, as any other body; empty if there is none.
+
+        In a transaction it was told to do so.
+        """
+        if any(frame.command == "BEGIN" for frame in self.frames):
+            return ""
+        sent = (frame.body for frame in self.frames if frame.command == "SEND")
+        return next((body.decode() for body in sent if body in self._instructions), "")
 
     def deliver(
         self,

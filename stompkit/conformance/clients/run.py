@@ -11,7 +11,7 @@ from stompkit.conformance.clients.client import Client, Patience
 from stompkit.conformance.clients.node import Node
 from stompkit.conformance.clients.program import CANNOT, Program
 from stompkit.conformance.peer import Recorder
-from stompkit.conformance.verdict import CaseResult, UnsupportedError, Verdict
+from stompkit.conformance.verdict import CaseResult, FailedError, UnsupportedError, Verdict
 from stompkit.conformance.wire.octets import plain
 
 __all__ = ["Run", "open_nodes"]
@@ -91,7 +91,8 @@ class Run:
             status, said = self._last_words()
             if status == CANNOT:
                 return Verdict.UNSUPPORTED, f"the program cannot do it: it ended with {CANNOT}"
-            reason = _reason(error, status, said)
+            undone = next((each.undone for each in self.client.callers if each.undone), "")
+            reason = _reason(_not_done(undone) if undone else error, status, said)
             is_failed = case.can_fail(self.client.tested)
             return (Verdict.FAILED if is_failed else Verdict.NON_STRICT), reason
         if lapses:
@@ -104,6 +105,14 @@ class Run:
             return None, ""
         is_leaving = any(caller.is_closed_by_target for caller in self.client.callers)
         return self._program.wait(_DYING_S if is_leaving else 0), self._program.said()
+
+
+def _not_done(instruction: str) -> FailedError:
+    """Return the failure of an agent that takes an instruction for any other body."""
+    return FailedError(
+        f"the agent did not do the instruction {instruction!r}, but sent it back: see 'The agent'"
+        " in 'Conformance tests for clients'"
+    )
 
 
 def _reason(error: BaseException, status: int | None, said: str) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "Ending",
     "FailedError",
     "Outcome",
+    "SuiteError",
     "UnsupportedError",
     "Verdict",
     "WireEvent",
@@ -74,6 +75,10 @@ class UnsupportedError(Exception):
 
 class CommandError(Exception):
     """A command that the user gave for the target failed: no verdict can rest on it."""
+
+
+class SuiteError(Exception):
+    """The machine of the suite prevents a case: no verdict can rest on it."""
 
 
 class WireEvent(msgspec.Struct, frozen=True):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -19,7 +21,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.conformance.command import Finished, read_report, run_command
+from tests.conformance.command import BOUND_S, Finished, environment, read_report, run_command
 from tests.conformance.conftest import Serve, Suite
 from tests.conformance.hostile import (
     Http,
@@ -194,3 +196,22 @@ def test_target_lost_in_the_middle(
     assert cut_short in (tmp_path / "r.html").read_text("utf-8")
     errors = ElementTree.parse(tmp_path / "r.xml").findall("testsuite/testcase/error")
     assert [error.get("message") for error in errors] == ["the target no longer answers CONNECT"]
+
+
+def test_lack_of_descriptors_is_no_fault_of_the_target(mq: str, tmp_path: Path) -> None:
+    """The suite raises its soft limit; below a hard limit the error is its own."""
+    case = "robustness/limits/connections"
+    command = [sys.executable, "-m", "stompkit.conformance", "--mq", mq, case]
+    for limit, status in (("-S -n 64", 0), ("-n 64", 4)):
+        done = subprocess.run(
+            ["bash", "-c", f'ulimit {limit} && exec "$@"', "bash", *command],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=BOUND_S,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        assert ("the suite itself cannot open a connection" in done.stderr) == bool(status)
+        assert "FAILED  robustness" not in done.stdout

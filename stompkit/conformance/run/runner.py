@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import IntEnum
+from typing import Final
 
 import stompkit
 from stompkit.conformance.address import Address
@@ -26,6 +29,10 @@ from stompkit.conformance.verdict import CaseResult
 from stompkit.frames import Version
 
 __all__ = ["Exit", "HarnessError", "Selection", "all_cases", "cases_folder", "exit_of", "run"]
+
+
+#: Number of open files that is enough for each case.
+_MOST_FILES: Final = 4_096
 
 
 class Exit(IntEnum):
@@ -79,6 +86,7 @@ def run(
     """
     began = time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
+    _allow_connections()
     state = Session(selection, address, capabilities, control, jobs, on_case, on_result)
     run_pytest(state)
     order = {case.id: place for place, case in enumerate(state.cases)}
@@ -99,6 +107,15 @@ def run(
         failed_command=state.failed_command,
         errors=state.errors,
     )
+
+
+def _allow_connections() -> None:
+    """Raise the soft limit of open files, since a case may open hundreds of connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+    if soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def exit_of(report: Report, *, strict: bool) -> Exit:

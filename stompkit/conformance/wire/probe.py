@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import time
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from stompkit._common.files import reason_of
 from stompkit.conformance.address import Address
 from stompkit.conformance.peer import Peer, Recorder
-from stompkit.conformance.verdict import Ending, FailedError
+from stompkit.conformance.verdict import Ending, FailedError, SuiteError
 from stompkit.conformance.wire.octets import describe, plain
 from stompkit.frames import VERSIONS, Frame, Version
 
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 _SHOWN_CHARACTERS = 100
+#: Errors of a connection for which the machine of the suite is responsible, not the target.
+_OWN_FAULTS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
 #: Interval in seconds between two attempts to reach a target that does not answer.
 _PAUSE_S = 0.2
 #: A version that does not exist.
@@ -64,13 +67,21 @@ def connect_headers(address: Address, accept_version: str) -> dict[str, str]:
 
 
 def dial(address: Address, number: int, recorder: Recorder, deadline: float) -> Peer:
-    """Open a TCP connection; raises :class:`FailedError` if the target does not accept it."""
+    """Open a TCP connection; raises :class:`FailedError` if the target does not accept it.
+
+    Raises :class:`SuiteError` if this machine cannot open one.
+    """
     left = max(0.001, min(address.timeout_s, deadline - time.monotonic()))
     try:
         connection = socket.create_connection((address.host, address.port), timeout=left)
     except (OSError, UnicodeError) as error:
         # UnicodeError: an invalid host name.
         reason = reason_of(error) if isinstance(error, OSError) else "not a host name"
+        if isinstance(error, OSError) and error.errno in _OWN_FAULTS:
+            raise SuiteError(
+                f"the suite itself cannot open a connection: {reason}. Raise the limit of open"
+                " files (ulimit -n), or close what uses files or ports of this machine"
+            ) from None
         recorder.say(number, f"no connection: {reason}")
         raise FailedError(f"the target does not take a connection: {reason}") from None
     with contextlib.suppress(OSError):  # some systems fail if the target has closed
@@ -174,6 +185,8 @@ def probe(address: Address) -> Capabilities:
     for version in VERSIONS:
         try:
             connected = _ask_often(address, version) if found else _ask(address, version)
+        except SuiteError as error:
+            raise UnreachableError(str(error)) from None
         except FailedError as error:
             reasons.append(str(error))
             if isinstance(error, _DeafError) and not found:

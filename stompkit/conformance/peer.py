@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -9,7 +10,15 @@ from select import POLLIN
 from typing import Final
 
 from stompkit.conformance.verdict import Ending, FailedError, Outcome, UnsupportedError
-from stompkit.conformance.wire.octets import Headers, describe, frame_octets, header, raw_value
+from stompkit.conformance.wire.octets import (
+    Headers,
+    describe,
+    difference,
+    frame_octets,
+    header,
+    plain,
+    raw_value,
+)
 from stompkit.conformance.wire.recorder import Recorder
 from stompkit.conformance.wire.rules import MUST_CLOSE, Requests, broken_rules, of_grammar, spoken
 from stompkit.conformance.wire.stream import Stream
@@ -28,6 +37,10 @@ __all__ = [
 
 #: The commands of which a transaction may consist.
 _WITHIN_TRANSACTIONS: Final = ("SEND", "ACK", "NACK")
+#: The last frame that begins in a piece of the wire log.
+_BEGUN: Final = re.compile(r".*(?:^|\^@)\s*([A-Z]+\n.*)", re.DOTALL)
+#: Maximum number of characters shown of an incomplete frame.
+_SHOWN_CHARACTERS: Final = 200
 
 
 def is_within(command: str, headers: Mapping[str, str]) -> bool:
@@ -132,7 +145,7 @@ class Peer(Stream):
             )
 
         what = command + (f" with {dict(wanted)}" if wanted else "")
-        return self._take(is_it, what, fail_on_error=command != "ERROR")
+        return self._take(is_it, what, fail_on_error=command != "ERROR", near=(command, wanted))
 
     def expect_receipt(self, receipt: str) -> Frame:
         """Wait for the RECEIPT of a frame.
@@ -168,7 +181,9 @@ class Peer(Stream):
 
         frame = self._wait(is_answer, None)
         if frame is not None and frame.command != "ERROR":
-            raise FailedError(f"the frame was accepted: {describe(frame)}")
+            raise FailedError(
+                f"the frame was accepted: {describe(frame)} answers {self._sent_with(receipt)!r}"
+            )
         if frame is None and not self._is_over:
             self._hang("neither ERROR nor the end of the connection came")
         return frame
@@ -286,7 +301,49 @@ class Peer(Stream):
             return False  # it sends what cannot be read, or the case has no time left
         return not self._is_over
 
-    def _take(self, is_it: Callable[[Frame], bool], what: str, *, fail_on_error: bool) -> Frame:
+    def _sent_with(self, receipt: str) -> str:
+        """Return the last frame that was sent with a receipt, as the wire log shows it."""
+        for event in reversed(self._recorder.events):
+            if (event.connection, event.direction) == (self._number, ">"):
+                for sent in reversed(event.text.split("^@")):
+                    if f"receipt:{receipt}" in sent:
+                        return " ".join(sent.split())
+        return f"the frame with the receipt {receipt}"
+
+    def _instead(self, near: tuple[str, Mapping[str, str]]) -> str:
+        """Return how what came differs from an awaited frame, as the end of a sentence."""
+        if self._lenient.pending_bytes:
+            return f", only a part of a frame: {self._last_words()}"
+        command, wanted = near
+        for frame in reversed(self.inbox):
+            if frame.command == command:
+                differences = (
+                    difference(name, frame.headers.get(name), wanted[name]) for name in wanted
+                )
+                return f", only {describe(frame)}: {'; '.join(filter(None, differences))}"
+        return ""
+
+    def _last_words(self) -> str:
+        """Return the frame that the target has begun last, as the wire log shows it."""
+        events = (
+            event.text
+            for event in reversed(self._recorder.events)
+            if (event.connection, event.direction) == (self._number, "<")
+        )
+        text = next(events, "")
+        begun = _BEGUN.search(text)
+        missing = self._lenient.missing_bytes
+        told = f"; {missing} octets of its body are missing" if missing else ""
+        return plain(begun[1] if begun else text, _SHOWN_CHARACTERS) + told
+
+    def _take(
+        self,
+        is_it: Callable[[Frame], bool],
+        what: str,
+        *,
+        fail_on_error: bool,
+        near: tuple[str, Mapping[str, str]] = ("", {}),
+    ) -> Frame:
         def ends(frame: Frame) -> bool:
             return is_it(frame) or (fail_on_error and frame.command == "ERROR")
 
@@ -297,4 +354,4 @@ class Peer(Stream):
             raise FailedError(f"expected {what}, got {describe(frame)}")
         if self._is_over:
             raise FailedError(f"expected {what}, but the target closed the connection")
-        self._hang(f"expected {what}, but nothing like it came")
+        self._hang(f"expected {what}, but nothing like it came{self._instead(near)}")

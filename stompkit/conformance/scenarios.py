@@ -300,7 +300,7 @@ def expect_unaccepted(target: Target, peer: Peer, command: str, headers: Mapping
     receipt = peer.new_receipt()
     outcome = provoke(target, peer, command, {**headers, "receipt": receipt})
     if receipt in receipts(peer.frames):
-        raise FailedError(f"{command} was accepted")
+        raise FailedError(f"{command} with {dict(headers)} was accepted")
     if outcome is Outcome.NOTHING:
         raise FailedError(f"after {command} nothing is answered")
     if outcome is Outcome.ACCEPTED and peer.barrier is not None:

@@ -82,6 +82,46 @@ def test_waiting_for_what_never_comes(target: Dial) -> None:
     assert at.recorder.events[-1].text == "waited in vain"
 
 
+@pytest.mark.parametrize(
+    ("octets", "reason"),
+    [
+        (
+            b"MESSAGE\ndestination:/queue/a\ncontent-length:9\n\nabc\0",
+            "only a part of a frame: MESSAGE.*abc.*; 6 octets of its body are missing",
+        ),
+        (b"RECEIPT\nreceipt-id:message-0012\n\n", "only a part of a frame: RECEIPT"),
+        (
+            b"RECEIPT\nreceipt-id:message-12\n\n\0",
+            "its receipt-id differs from character 9 on: '12', not '0012'",
+        ),
+        (b"RECEIPT\n\n\0", "only RECEIPT with {} and 0 octets: it has no receipt-id"),
+    ],
+)
+def test_what_came_instead_is_told(octets: bytes, reason: str, target: Dial) -> None:
+    """A frame that is cut or damaged came, and is not called nothing."""
+
+    def damages(line: Line) -> None:
+        connected(line)
+        line.send(octets)
+        line.wait()
+
+    peer = target(damages, IMPATIENT_S).connect()
+    with pytest.raises(FailedError, match=reason):
+        peer.expect_receipt("message-0012")
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_frame_that_was_accepted_is_named(is_raw: bool, target: Dial) -> None:  # noqa: FBT001
+    peer = target(receipts).connect()
+    if is_raw:
+        peer.send_raw(b"SEND\nDestination:/queue/a\nreceipt:r\n\n\0")
+    else:
+        peer.send("SEND", {"Destination": "/queue/a", "receipt": "r"})
+    reason = "answers 'SEND Destination:/queue/a receipt:r'"
+    with pytest.raises(FailedError, match=reason):
+        peer.expect_refusal("r")
+
+
 def test_target_that_does_not_read(target: Dial) -> None:
     """Sending ends with an error when the buffers are full."""
 

@@ -10,6 +10,7 @@ from stompkit.frames import Frame, Version, escape
 __all__ = [
     "Headers",
     "describe",
+    "difference",
     "frame_octets",
     "header",
     "header_lines",
@@ -22,6 +23,8 @@ Headers = Mapping[str, str] | Sequence[tuple[str, str]]
 _SHOWN_HEADERS = 8
 _SHOWN_VALUE_CHARACTERS = 100
 _SHOWN_TEXT_CHARACTERS = 1_000
+#: Number of characters shown from where two texts differ on.
+_SHOWN_REST = 20
 
 
 def frame_octets(
@@ -89,6 +92,18 @@ def describe(frame: Frame) -> str:
         for name, value in list(headers.items())[:_SHOWN_HEADERS]
     }
     return f"{frame.command} with {shown} and {len(frame.body)} octets"
+
+
+def difference(name: str, got: str | None, wanted: str) -> str:
+    """Return where a header differs from the awaited one, for a reason; empty if it does not."""
+    if got is None:
+        return f"it has no {name}"
+    if got == wanted:
+        return ""
+    pairs = enumerate(zip(got, wanted, strict=False))
+    place = next((n for n, (one, other) in pairs if one != other), min(len(got), len(wanted)))
+    theirs, ours = (text[place:][:_SHOWN_REST] for text in (got, wanted))
+    return f"its {name} differs from character {place + 1} on: {theirs!r}, not {ours!r}"
 
 
 def plain(text: str, most: int = _SHOWN_TEXT_CHARACTERS) -> str:

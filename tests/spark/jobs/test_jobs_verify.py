@@ -363,6 +363,54 @@ FAR = {
 ARRAY = {"list TIMESTAMPTZ[]": ["{infinity}", "{{2026-01-01 Z},{12026-01-01 Z}}", "{}", "{NULL}"]}
 
 
+#: Arrays as PostgreSQL writes them, and others with one member changed, by type.
+ARRAYS = {
+    "text[]": (r'{a,NULL,"b c","{}","null","1","\"\\"}', r'{a,NULL,"b c","{}",null,"1","\"\\"}'),
+    "int[]": ("[0:2]={1,2,NULL}", "{1,2,3}"),
+    "int[][]": ("{{1,2},{3,4}}", "{{1,2},{4,3}}"),
+    "numeric[]": ("{1.50,NaN,1e30}", "{1.51,NaN,1e30}"),
+    "real[]": ("{1.1,3.3333333,Infinity}", "{1.1,3.3333335,Infinity}"),
+    "bigint[]": ("{9007199254740993}", "{9007199254740992}"),
+    "timestamptz[]": ("{2026-11-30 10:00:00.5+02}", "{2026-11-30 10:00:00.6+02}"),
+    "date[]": ("{2026-11-30}", "{2026-11-29}"),
+    "time[]": ("{10:00:00.5}", "{10:00:00}"),
+    "interval[]": ("{1 day,24:00:00}", "{24:00:00,1 day}"),
+    "uuid[]": ("{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}", "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a12}"),
+    "bool[]": ("{t,f,NULL}", "{t,t,NULL}"),
+    "bytea[]": (r'{"\\x6162"}', r'{"\\x6163"}'),
+    "jsonb[]": (r'{"{\"a\": 1}","[1, 2]",3}', r'{"{\"a\": 1}","[2, 1]",3}'),
+    "varchar(10)[]": ("{größer}", "{}"),
+    "inet[]": ("{10.0.0.1}", "{10.0.0.2}"),
+    "int4range[]": ('{"[1,5)"}', '{"[1,6)"}'),
+}
+
+
+@pytest.mark.parametrize("target", ["sqlite", "mariadb", "postgresql"])
+def test_arrays_are_compared_with_a_copy_of_any_kind(
+    request: pytest.FixtureRequest, tmp_path: Path, target: str
+) -> None:
+    database: SqlServer = request.getfixturevalue("postgresql")
+    shop = Shop(tmp_path, database.url(database.new_database()))
+    if target != "sqlite":
+        other: SqlServer = request.getfixturevalue(target)
+        shop.url = other.url(other.new_database())
+        shop.target = create_engine(shop.url, poolclass=NullPool)
+        url = shop.source.url.render_as_string(hide_password=False)
+        shop.describe(f'[verify]\nsource = "{url}"\nsettle = "0s"\n')
+    columns = ", ".join(f"c{at} {kind}" for at, kind in enumerate(ARRAYS))
+    change(shop.source, f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
+    for at, (held, _) in enumerate(ARRAYS.values()):
+        change(shop.source, f"INSERT INTO t (id, c{at}) VALUES ({at}, :held)", held=held)
+    job = ["--from", _plain(shop.source), "--to", _plain(shop.target), "--create"]
+    kept = ["--slot", f"a{target}", "--state-dir", str(tmp_path / "kept")]
+    assert replicate([*job, "--once", "--quiet", "--snapshot", "only", *kept]) == 0
+    assert shop.found(tables=["t"]) == []
+    for at, (_, other_one) in enumerate(ARRAYS.values()):
+        change(shop.source, f"UPDATE t SET c{at} = :held WHERE id = {at}", held=other_one)
+    expected = [("different", at, [f"c{at}"]) for at in range(len(ARRAYS))]
+    assert shop.found(tables=["t"]) == expected
+
+
 @pytest.mark.parametrize("target", ["sqlite", "postgresql"])
 def test_times_without_a_type_are_compared(
     request: pytest.FixtureRequest, tmp_path: Path, target: str

@@ -30,6 +30,8 @@ BUCKETS: Final = 1024
 _PAGE: Final = 5000
 #: Type families that PostgreSQL writes as text, in the forms that these settings give.
 _AS_TEXT: Final = frozenset({"interval", "date", "time", "datetime", "other"})
+#: Arrays that a copy has as text.
+_ARRAYS: Final = frozenset({"array", "numbers"})
 _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "date": date.fromisoformat,
     "time": time.fromisoformat,
@@ -114,7 +116,8 @@ class Side(NamedTuple):
         columns = [table.column(name) for name in names]
         masks = {at: each for at, name in enumerate(names) if (each := (masked or {}).get(name))}
         quoted = tuple(
-            "NULL" if each is None else _selected(each, database.backend) for each in columns
+            "NULL" if each is None else _selected(each, meaning, database.backend)
+            for each, meaning in zip(columns, meanings, strict=True)
         )
         columns = [masks[at].column if at in masks else each for at, each in enumerate(columns)]
         families = tuple(None if each is None else each.family for each in columns)
@@ -264,14 +267,14 @@ def _run(sides: tuple[Side, ...], batches: Iterator[pa.RecordBatch]) -> Iterator
             )
 
 
-def _selected(column: TargetColumn, backend: str) -> str:
+def _selected(column: TargetColumn, meaning: Meaning, backend: str) -> str:
     """Return an SQL expression whose value represents a column's value completely.
 
     Drivers of PostgreSQL convert days and months of intervals to hours, and fail for times without
     a Python type: infinity, years before 1 and after 9999, 24:00, also in ranges and arrays.
     """
     if backend == "postgresql":
-        if column.family in _AS_TEXT:
+        if column.family in _AS_TEXT or (column.family == "array" and meaning in _ARRAYS):
             return f"CAST({column.quoted} AS text)"
         if isinstance(column.type_, ARRAY) and family_of(column.type_.item_type) in _AS_TEXT:
             return f"CAST({column.quoted} AS text[])"

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, InvalidOperation
+from functools import partial
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from sqlalchemy.dialects import mysql
 from stompkit.replication.model.values import Interval
 from stompkit.replication.sql import TargetColumn
 from stompkit.replication.sql.moments import postgresql_moment, time_of_text
+from stompkit.spark.jobs.comparison.arrays import array_text, has_numbers
 
 __all__ = ["Meaning", "Read", "is_single", "meaning_of", "reader"]
 
@@ -25,6 +27,8 @@ Meaning = Literal[
     "uuid",
     "documents",
     "document",
+    "array",
+    "numbers",
     "datetime",
     "date",
     "time",
@@ -52,7 +56,6 @@ _BY_FAMILY: Final[tuple[tuple[str, Meaning], ...]] = (
     ("interval", "interval"),
     ("uuid", "uuid"),
     ("json", "document"),
-    ("array", "document"),
     ("datetime", "datetime"),
     ("date", "date"),
     ("time", "time"),
@@ -77,6 +80,9 @@ def meaning_of(source: TargetColumn, target: TargetColumn, backend: str) -> Mean
     families = {column.family for column in columns}
     if families <= {"json", "array"}:
         return "documents"
+    for column in columns:
+        if column.family == "array":
+            return "numbers" if has_numbers(column) else "array"
     if is_single(source, backend) and families <= {"float", "decimal", "int"}:
         # A database may show fewer digits than it stores, and another one stores what was shown.
         return "single"
@@ -280,6 +286,8 @@ _READ: Final[dict[Meaning, Read]] = {
     "bool": _bool,
     "number": _number,
     "single": _single,
+    "array": partial(array_text, item=str),
+    "numbers": partial(array_text, item=_number),
     "bytes": _bytes,
     "set": _set,
     "char": _char,

@@ -18,7 +18,7 @@ from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.errors import BrokerError, BrokerMissingError, BrokerStartError
 from stompkit.testing.launching.failures import check_port, port_was_taken
 from stompkit.testing.launching.installation import Installation
-from stompkit.testing.launching.ports import IPV4_LOOPBACK, loopback
+from stompkit.testing.launching.ports import loopback, usable
 from stompkit.testing.launching.running import RunningBroker
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def launch_with(launcher: Launcher, config: LaunchConfig) -> RunningBroker:
     missing = launcher.missing()
     if missing is not None:
         raise BrokerMissingError(config.name, missing)
-    if config.host == IPV4_LOOPBACK:
-        config = replace(config, host=loopback())
+    config = replace(config, host=usable(config.host))
     config = _complete(launcher, config)
     _check_connect(config)
     # With a proxy, the proxy listens at the configured address.

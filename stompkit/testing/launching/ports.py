@@ -7,7 +7,7 @@ import socket
 import sys
 from typing import Final
 
-__all__ = ["IPV4_LOOPBACK", "Ports", "is_listening", "is_taken", "loopback"]
+__all__ = ["IPV4_LOOPBACK", "Ports", "is_listening", "is_taken", "loopback", "usable"]
 
 IPV4_LOOPBACK: Final = "127.0.0.1"
 _IPV6_LOOPBACK: Final = "::1"
@@ -81,6 +81,11 @@ class Ports:
 def loopback() -> str:
     """Return the loopback address: 127.0.0.1, or ::1 if there is no IPv4."""
     return IPV4_LOOPBACK if _has(IPV4_LOOPBACK) or not _has(_IPV6_LOOPBACK) else _IPV6_LOOPBACK
+
+
+def usable(host: str) -> str:
+    """Return the address to listen on: ``host``, but ::1 for 127.0.0.1 if there is no IPv4."""
+    return loopback() if host == IPV4_LOOPBACK else host
 
 
 def _has(host: str) -> bool:

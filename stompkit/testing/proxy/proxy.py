@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from stompkit.testing.frames.log import FrameLog
 from stompkit.testing.launching.address import format_address
-from stompkit.testing.launching.ports import Ports
+from stompkit.testing.launching.ports import Ports, usable
 from stompkit.testing.proxy.faults import Fault
 from stompkit.testing.proxy.methods import FaultMethods
 from stompkit.testing.proxy.rules import Rule
@@ -53,14 +53,15 @@ class Proxy(FaultMethods):
     ) -> None:
         """Prepare a proxy that listens on ``host`` and ``port``; 0 selects a free port.
 
+        ``::1`` replaces ``127.0.0.1`` if this machine has no IPv4.
         Raises OSError for a host name that cannot be resolved.
         """
-        self.host = host
+        self.host = usable(host)
         self.seed = seed
         self.frames = frames
         self._port = port
         self._upstream = upstream_host, upstream_port
-        self._ports = Ports(host)
+        self._ports = Ports(self.host)
         self._server = Server(seed, frames, told)
         self._server.upstream = resolved(upstream_host, upstream_port)
         self._thread: threading.Thread | None = None

@@ -15,7 +15,8 @@ from stompkit.frames import Frame, RemoteProtocolError
 from stompkit.testing.frames.events import Closed, End, Event, Octets, Opened, SeenFrame
 from stompkit.testing.frames.log import FrameLog
 from stompkit.testing.frames.words import shown_frame
-from stompkit.testing.proxy.sockets import owned, stop_listening
+from stompkit.testing.launching.ports import usable
+from stompkit.testing.proxy.sockets import owned, resolved, stop_listening
 from stompkit.testing.transcripts.replay_peer import ReplayPeer
 from stompkit.testing.transcripts.replaying import (
     ReplayFailedError,
@@ -74,11 +75,12 @@ class ReplayServer:
     ) -> None:
         """Prepare the server; ``port`` 0 selects a free one.
 
+        ``::1`` replaces ``127.0.0.1`` if this machine has no IPv4.
         Raises ValueError for an incomplete transcript, or one in which clients sent invalid frames,
         and LocalProtocolError for a frame that STOMP cannot encode.
         """
         check_replayable(transcript, "received")
-        self.host = host
+        self.host = usable(host)
         self.port = port
         self.frames = FrameLog()
         self.differences = []
@@ -101,7 +103,8 @@ class ReplayServer:
         """Listen; raises OSError on failure, and RuntimeError the second time."""
         if self._thread is not None or self._stop_at is not None:
             raise RuntimeError("a replay can be started once only: make another one")
-        listener = socket.create_server((self.host, self.port), backlog=_BACKLOG)
+        family, address = resolved(self.host, self.port)[0]
+        listener = socket.create_server(address, family=family, backlog=_BACKLOG)
         self._listener = owned(listener)
         self._listener.setblocking(False)
         self.port = self._listener.getsockname()[1]

@@ -15,6 +15,7 @@ from stompkit.testing import BrokerError, BrokerStartError, LaunchConfig, launch
 from stompkit.testing.launching.brokers import LAUNCHERS, launcher_for
 from stompkit.testing.launching.fetched import CACHE_VARIABLE, cache_folder
 from tests.effort import in_matrix
+from tests.namespaces import unshared
 from tests.testing.launched import (
     FETCHED,
     ROOT,
@@ -222,6 +223,30 @@ def test_a_broker_without_ipv4(name: str, temporary: Path) -> None:
     said = run([*within, sys.executable, "-c", PROGRAM, name], temporary)
     assert said.startswith(NEEDING_IPV4.get(name, "launched at ::1\n"))
     assert list(temporary.iterdir()) == []
+
+
+#: Uses a proxy and a replay on the addresses that they choose.
+BESIDE_BROKERS = """
+import sys
+from stompkit.testing import LaunchConfig, launch
+from stompkit.testing.client import StompClient
+from stompkit.testing.transcripts import ReplayServer
+with launch(LaunchConfig(frames=True)) as broker, broker.proxy() as proxy:
+    with broker.client(via=proxy) as client:
+        client.disconnect()
+    broker.frames.settle()
+    with ReplayServer(broker.frames.transcript()) as replay:
+        with StompClient.connect(replay.host, replay.port, vhost=broker.vhost) as client:
+            client.disconnect()
+    print(broker.host, proxy.host, replay.host)
+"""
+
+
+@needs_proc
+def test_proxies_and_replays_without_ipv4(temporary: Path) -> None:
+    within = unshared("--net", WITHOUT_IPV4)
+    said = run([*within, sys.executable, "-c", BESIDE_BROKERS, "stompkit"], temporary)
+    assert said == "::1 ::1 ::1\n"
 
 
 #: Launches a broker with this many free descriptors, from none on, until that succeeds.

@@ -14,7 +14,7 @@ from stompkit.testing.proxy.contracts import ConnectionOwner, FlowOwner
 from stompkit.testing.proxy.flow import OTHER, SENDER, Flow
 from stompkit.testing.proxy.pieces import Reader
 from stompkit.testing.proxy.rules import Ending, Injection, Rule
-from stompkit.testing.proxy.sockets import is_loop, owned, reset
+from stompkit.testing.proxy.sockets import is_loop, is_writable, owned, reset
 
 if TYPE_CHECKING:  # it imports slowly, and only a running proxy needs it
     from asyncio import TimerHandle
@@ -145,6 +145,9 @@ class Connection(FlowOwner):
 
     def read_waiting(self) -> None:
         """Read what both ends have sent so far."""
+        broker = self._sockets.get("broker")
+        if not self._is_through and broker is not None and is_writable(broker):
+            self._tried()
         for flow in self._flows.values():
             flow.read_waiting()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 import sys
@@ -10,7 +11,16 @@ from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakSet
 
-__all__ = ["READ_BYTES", "Address", "is_loop", "owned", "reset", "resolved", "stop_listening"]
+__all__ = [
+    "READ_BYTES",
+    "Address",
+    "is_loop",
+    "is_writable",
+    "owned",
+    "reset",
+    "resolved",
+    "stop_listening",
+]
 
 #: Family and address, as ``socket.getaddrinfo`` returns them.
 Address = tuple[socket.AddressFamily, Any]
@@ -53,6 +63,13 @@ def is_loop(connection: socket.socket) -> bool:
     with suppress(OSError):
         return bool(connection.getsockname() == connection.getpeername())
     return False
+
+
+def is_writable(connection: socket.socket) -> bool:
+    """Return True if a socket takes data, or its attempt to connect is over."""
+    poll = select.poll()
+    poll.register(connection, select.POLLOUT)
+    return bool(poll.poll(0))
 
 
 def stop_listening(listener: socket.socket) -> None:

@@ -41,6 +41,8 @@ class Sharing:
         #: Active fixtures of a wider scope than a test's that have changed the condition of a
         #: broker, with the state before and after, in the order of their setup.
         self._held: dict[object, tuple[_State, _State]] = {}
+        #: The test whose fixtures are being torn down; after the last test, all fixtures are.
+        self._ending: pytest.Item | None = None
 
     @contextmanager
     def share(self, broker: RunningBroker) -> Iterator[RunningBroker]:
@@ -50,6 +52,9 @@ class Sharing:
         try:
             yield broker
         finally:
+            if self._ending is not None:
+                # Afterwards nothing is known of this broker.
+                self._accuse(self._ending)
             self._brokers.remove(broker)
             self._culprits.pop(broker, None)
             broker.unshare()
@@ -117,9 +122,11 @@ class Sharing:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, None, None]:
         """Warn about defects that a test has left, after the teardown of its fixtures."""
+        self._ending = item
         try:
             return (yield)
         finally:
+            self._ending = None
             self._accuse(item)
 
     def _accuse(self, item: pytest.Item) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.testing.launched import require
 from tests.testing.plugin_runs import alone, run
 
 __all__ = ["alone"]
@@ -285,6 +286,19 @@ def test_next(stomp_client): pass
     result = run(pytester, "-Wignore")
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*::test_kill left stompkit at * killed, and it could not be*"])
+
+
+@pytest.mark.parametrize("change", LEFT)
+@pytest.mark.parametrize("names", ["stompkit", "stompkit,coilmq"])
+def test_last_test_is_warned_too(pytester: pytest.Pytester, change: str, names: str) -> None:
+    """Its broker is torn down together with its own fixtures."""
+    if "coilmq" in names:
+        require("coilmq")
+    pytester.makepyfile(f"def test_last(stomp_broker): stomp_broker.{change}")
+    number = len(names.split(","))
+    result = run(pytester, f"--mq-broker={names}")
+    result.assert_outcomes(passed=number, warnings=number)
+    result.stdout.fnmatch_lines([f"*::test_last* left * {LEFT[change]};*"])
 
 
 def test_stopped_broker_leaves_nothing_behind(pytester: pytest.Pytester) -> None:

@@ -750,6 +750,23 @@ def test_a_table_that_is_missing_is_made_on_demand_only(
     assert target.rows("SELECT id, a, n FROM t ORDER BY id") == [(1, "x", 2), (2, None, 3)]
 
 
+def test_a_table_that_is_mapped_to_another_one_keeps_its_rows(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute("CREATE TABLE old (id INT NOT NULL PRIMARY KEY, a VARCHAR(20))")
+    pipeline(table_map={"t": "old"}).run(rows_of(write(1, a="x")))
+    later = rows_of(write(2, a="y"), first=1)
+    made = pipeline(create=True, table_map={"t": "new"})
+    with pytest.raises(SchemaError, match=r"of 't' have gone to the target's table 'old' so far"):
+        made.run(later)
+    target.execute("ALTER TABLE old RENAME TO new")
+    pipeline(create=True, table_map={"t": "new"}).run(later)
+    assert target.rows("SELECT id, a FROM new ORDER BY id") == [(1, "x"), (2, "y")]
+    # Another table of the source, and another pipeline, are no matter of it.
+    pipeline(create=True).run(rows_of(write(1, "other"), first=2))
+    pipeline(replace(JOB, pipeline="q"), create=True).run(rows_of(write(1)))
+
+
 def test_a_table_that_is_gone_is_made_again_for_all_of_its_rows_only(
     target: Target, pipeline: MakePipeline
 ) -> None:

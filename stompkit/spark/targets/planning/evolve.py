@@ -116,12 +116,22 @@ def check_new(
     target: tuple[str | None, str],
     written: Owners,
 ) -> None:
-    """Raise SchemaError for a missing table to which the pipeline has written before.
+    """Raise SchemaError for a missing table whose changes the pipeline has applied before.
 
-    It is no loss if the source sends all rows again.
+    They were in this table, or in another one. It is no loss if the source sends all rows again.
     """
+    if any(each.is_anew for each in columns):
+        return
     known = {_folded(each) for each in written}
-    if _folded(target) not in known or any(each.is_anew for each in columns):
+    if _folded(target) not in known:
+        for former in (each for each, owner in written.items() if owner == source):
+            raise SchemaError(
+                f"the changes of {'.'.join(filter(None, source))!r} have gone to the target's table"
+                f" {former[1]!r} so far, and a new table {target[1]!r} would lack these rows. To go"
+                " on, rename the table in the target; or have all changes applied again, by the job"
+                " rebuild with --replace, or to an empty target; or, for the later changes alone,"
+                " make an empty table there"
+            )
         return
     raise SchemaError(
         f"the target has lost the table {target[1]!r}, and a new one would lack the rows of"

@@ -146,7 +146,7 @@ def test_a_program_that_can_not_be_started_is_no_client(suite: Suite, tmp_path: 
 
 def test_a_program_that_can_not_do_something_says_so(suite: Suite, program: Program) -> None:
     done = suite("--exec", program("sys.exit(77)"), QUICK[0])
-    assert done.status == 0, done.told
+    assert done.status == 1, done.told
     assert "UNSUPPORTED  1 case: the program cannot do it" in done.out
 
 

@@ -3,7 +3,7 @@
 import re
 
 from stompkit.conformance import FailedError, Peer, Target, case, frame_octets, raw_value
-from stompkit.conformance.scenarios import expect_unaccepted, reaction
+from stompkit.conformance.scenarios import expect_unaccepted, reaction, receipts
 
 
 def send_in_pieces(peer: Peer, octets: bytes, size: int) -> None:
@@ -115,11 +115,21 @@ def test_names_are_case_sensitive(target: Target) -> None:
     """Send a command in lower case, and a SEND with Destination: neither is accepted.
 
     The server may ignore a command that it does not know. A SEND without destination draws ERROR.
+    Receipt, Transaction and Content-Length are a user's headers: a SEND with them is an ordinary
+    one, which is delivered whole and at once, and gets no RECEIPT.
     """
     expect_unaccepted(target, target.connect(), "begin", {"transaction": "t"})
     second = target.connect()
     second.send("SEND", {"Destination": target.queue(), "receipt": "upper"}, b"x")
     second.expect_refusal("upper")
+    third, queue = target.connect(), target.queue()
+    target.subscribe(third, queue)
+    capitals = {"Receipt": "upper", "Transaction": "never-begun", "Content-Length": "1"}
+    third.send("SEND", {"destination": queue, **capitals}, b"whole", length=False)
+    body = third.expect("MESSAGE").body
+    assert body == b"whole", f"the body of a SEND with Content-Length:1 arrived as {body!r}"
+    came = receipts(third.collect(target.quiet_s))
+    assert "upper" not in came, "a SEND with Receipt got a RECEIPT"
 
 
 @case("1.0/bnf/commands-uppercase")

@@ -80,7 +80,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/heartbeat/between-frames",
     ),
     "cuts bodies that wait at 64 KiB": ("behaviour/1.?/message/waiting",),
-    "cuts bodies that wait at the first NUL": ("behaviour/1.?/message/waiting",),
+    "cuts bodies that wait at the first NUL": ("behaviour/1.[12]/message/waiting",),
     "cuts ids at 64": ("behaviour/1.?/subscribe/lookalikes",),
     "cuts transactions at 32": ("behaviour/1.?/transaction/lookalikes",),
     "cuts values at 255": (
@@ -181,6 +181,12 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.?/heartbeat/error-margin",
         "behaviour/heartbeat/slower-side-decides",
     ),
+    "finds content-length in capitals": ("1.[12]/frame/case-sensitive",),
+    "finds receipt in capitals": (
+        "1.[12]/frame/case-sensitive",
+        "1.[12]/receipt/server-acknowledges",
+    ),
+    "finds transaction in capitals": ("1.[12]/frame/case-sensitive",),
     "folds blanks in values": (
         "1.?/encoding/never-trim-pad",
         "behaviour/1.?/header/blanks-inside",

@@ -89,6 +89,9 @@ class Codec:
             if self.has("takes the last of repeated headers"):
                 headers[name] = value
             headers.setdefault(name, value)
+        for name in (b"content-length", b"receipt", b"transaction"):
+            if name.title() in headers and self.has(f"finds {name.decode()} in capitals"):
+                headers.setdefault(name, headers[name.title()])
         return headers
 
     def _parse_header(self, command: bytes, line: bytes) -> tuple[bytes, bytes]:

@@ -80,8 +80,8 @@ def test_carriage_return(target: Target, peer: Peer) -> None:
 def test_content_length_on_any_frame(target: Target, peer: Peer) -> None:
     """Put content-length:0 on frames of six kinds; all get their RECEIPT.
 
-    The body of a SUBSCRIBE is not permitted, and is counted nevertheless: what looks like a frame
-    in it is not one. The server may refuse the SUBSCRIBE.
+    No client may send a SUBSCRIBE with a body. Record if what looks like a frame in such a body,
+    which content-length counts, is executed.
     """
     subscription = {"destination": target.queue(), "id": "s1"}
     for command, headers in (
@@ -97,4 +97,4 @@ def test_content_length_on_any_frame(target: Target, peer: Peer) -> None:
     inner = b"\0" + frame_octets("SEND", {"destination": queue}, b"injected") + b"\n"
     provoke(target, injecting, "SUBSCRIBE", {"destination": queue, "id": "counted"}, inner)
     came = bodies(injecting.frames) + target.leftovers(queue)
-    assert not came, "a frame inside the counted body of a SUBSCRIBE was executed"
+    target.profile("a frame in the counted body of SUBSCRIBE", "executed" if came else "ignored")

@@ -256,7 +256,6 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.2/message/ack-header",
         "1.?/message/message-id-unique",
     ),
-    "reads content-length of SEND only": ("1.2/content-length/any-frame",),
     "redelivers bodies as text": ("behaviour/1.?/redelivery/content",),
     "redelivers without user headers": ("behaviour/1.?/redelivery/content",),
     "refuses an unknown version among others": ("1.?/negotiation/highest-common",),

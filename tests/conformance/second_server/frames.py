@@ -122,8 +122,6 @@ class Codec:
             length = self._length = length or self._length
         if length is not None and not length.isdigit():
             raise Refusal("content-length is no number")
-        if command != b"SEND" and self.has("reads content-length of SEND only"):
-            return None
         if length is None or self.has("ends bodies at the first NUL"):
             return None
         return int(length)

@@ -88,7 +88,6 @@ DEVIATIONS: Final = frozenset(
         "normalises numbers in receipts",
         "normalises numbers in values",
         "numbers messages by destination",
-        "reads content-length of SEND only",
         "redelivers bodies as text",
         "redelivers without user headers",
         "refuses an unknown version among others",

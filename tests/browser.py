@@ -178,8 +178,9 @@ class Chromium:
     def click(self, selector: str, text: str = "") -> None:
         """Click in the middle of the first visible element that matches a selector and a text.
 
-        A page may move or replace the element before the click arrives. Then the click is withheld
-        from the element that is there instead, and tried again.
+        A page may move or replace the element before the click arrives, or between the press and
+        the release of the button. Then the click is withheld from the element that is there
+        instead, and tried again.
         """
         deadline = time.monotonic() + _LIMIT_S
         while not self._click(selector, text):
@@ -197,10 +198,17 @@ class Chromium:
                 const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
                 const isHit = there => element.contains(there) || there?.contains(element);
                 if (!isHit(document.elementFromPoint(x, y))) return null;
-                window.wasHit = false;
+                window.wasClicked = false;
+                let pressed = null, isJudged = false;
                 const look = event => {{
-                    if (event.type === "mousedown") window.wasHit = isHit(event.target);
-                    if (!window.wasHit) {{
+                    if (event.type === "mousedown" && isHit(event.target)) pressed = event.target;
+                    // The click on a label makes another one, on its input.
+                    const isFirst = event.type === "click" && !isJudged;
+                    if (isFirst) {{
+                        isJudged = true;
+                        window.wasClicked = event.target === pressed;
+                    }}
+                    if (!pressed || (isFirst && !window.wasClicked)) {{
                         event.preventDefault();
                         event.stopImmediatePropagation();
                     }}
@@ -223,8 +231,8 @@ class Chromium:
                 button="none" if kind == "mouseMoved" else "left",
                 clickCount=0 if kind == "mouseMoved" else 1,
             )
-        # The click has left the page, so it did hit.
-        return self.ask("(window.looking?.abort(), window.wasHit)") is not False
+        # Another page does not have this: the click has led there.
+        return self.ask("(window.looking?.abort(), window.wasClicked)") is not False
 
     def screenshot(self, *, whole: bool = False) -> bytes:
         """Return the visible part of the page, or the ``whole`` page, as PNG."""

@@ -36,6 +36,6 @@ def spark(java_home: Path) -> Iterator[SparkSession]:
     """The session of this process: a second one would need another JVM, which takes ten seconds."""
     from stompkit.spark import spark_session
 
-    session = spark_session("tests", master="local[2]", profile="test", archives_classes=True)
+    session = spark_session("tests", master="local[2]", profile="test")
     yield session
     session.stop()

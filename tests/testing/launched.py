@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,14 @@ def pids(broker: RunningBroker, *, with_guard: bool = False) -> list[int]:
         return [int(each.partition(":")[0]) for each in processes]
     found = [int(each.partition(":")[0]) for each in processes if "/guard.py" not in each]
     return [pid for pid in found if Path(f"/proc/{pid}/comm").read_text() != "guard\n"]
+
+
+def kill_from_outside(broker: RunningBroker) -> None:
+    """Kill the processes of a broker without its help, as the system does when memory is short."""
+    for pid in pids(broker):
+        # Some may end with the first.
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def states(broker: RunningBroker) -> set[str]:

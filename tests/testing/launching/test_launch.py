@@ -41,8 +41,8 @@ from tests.testing.launched import (
     ROOT,
     VERSIONS,
     Scripted,
+    kill_from_outside,
     needs_proc,
-    pids,
     processes_below,
     require,
 )
@@ -245,8 +245,7 @@ def test_one_broker_runs_in_a_directory_at_a_time(name: str, tmp_path: Path, end
         assert exchange(first).body == b"a\0b"
         assert first.log.startswith(log)
         if end == "die":
-            for pid in pids(first):
-                os.kill(pid, signal.SIGKILL)
+            kill_from_outside(first)
             assert wait_until(lambda: not first.is_running, LONG_S)
         else:
             getattr(first, end)()

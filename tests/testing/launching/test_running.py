@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -33,8 +32,8 @@ from tests.testing.launched import (
     ROOT,
     VERSIONS,
     Scripted,
+    kill_from_outside,
     needs_proc,
-    pids,
     processes_below,
     require,
     states,
@@ -465,8 +464,7 @@ def test_a_broker_that_ends_by_itself_ends_the_connections_behind_its_tap(
     tapped: RunningBroker,
 ) -> None:
     with tapped.client() as client:
-        for pid in pids(tapped):
-            os.kill(pid, signal.SIGKILL)
+        kill_from_outside(tapped)
         client.wait_closed(LONG_S)
     tapped.restart()
     tapped.client().close()

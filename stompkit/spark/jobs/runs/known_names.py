@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-import msgspec
-
-from stompkit._common.files import make_directory, write_atomically
 from stompkit._common.spelling import did_you_mean
+from stompkit.spark.jobs.runs.names_file import NamesFile
 from stompkit.spark.jobs.settings import JobName, PipelineSettings
-from stompkit.spark.names import Names, dump, load, merged
 from stompkit.spark.states import Choice
 
 __all__ = ["KnownNames"]
 
 
-class KnownNames:
+class KnownNames(NamesFile):
     """The tables and columns of all changes that a job has read, in a file beside its lock.
 
     A pipeline sees the tables of its sources only in changes. Without the names of former runs each
@@ -27,20 +24,7 @@ class KnownNames:
         """Read the file; without it, no name is known."""
         self._settings: Final = settings
         self._job: Final = job
-        self._file: Final = settings.folder() / job / "tables.json"
-        self.names: Names = {}
-        try:
-            self.names = load(self._file.read_bytes())
-        except (OSError, msgspec.DecodeError):
-            return
-
-    def add(self, names: Names) -> None:
-        """Add the names of a batch."""
-        known = merged([self.names, names])
-        if known != self.names:
-            self.names = known
-            make_directory(self._file.parent, mode=0o700)
-            write_atomically(self._file, dump(known), mode=None)
+        super().__init__(settings, job, "tables.json")
 
     def unmatched(self) -> list[str]:
         """Return a warning for each name in the settings that matches nothing so far."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
-from stompkit._common.files import make_directory, write_atomically
+from stompkit.spark.jobs.runs.names_file import NamesFile
 from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings
-from stompkit.spark.names import Names, dump, load, merged
+from stompkit.spark.names import Names
 from stompkit.spark.states import Choice
 
 __all__ = ["LeftOut"]
@@ -26,29 +24,22 @@ class LeftOut:
     def __init__(self, settings: PipelineSettings, job: JobName) -> None:
         """Read the file; without it, the job has left out nothing."""
         self._job: Final = job
-        self._file: Final = settings.folder() / job / "left-out.json"
+        self._file: Final = NamesFile(settings, job, "left-out.json")
         self._setting: Final = "tables in [events]" if job == "events" else "tables in [apply]"
         wanted = settings.apply.tables if job == "replicate" else None
         if job == "events" and settings.events is not None:
             wanted = settings.events.tables
         self._choice: Final = Choice(tables=None if wanted is None else frozenset(wanted))
-        self._names: Names = {}
-        try:
-            self._names = load(self._file.read_bytes())
-        except (OSError, msgspec.DecodeError):
-            return
 
     def add(self, names: Names) -> None:
         """Add the tables of a batch that the settings do not select."""
         left = {table: columns for table, columns in names.items() if not self._choice.has(*table)}
-        if left.keys() - self._names.keys():
-            self._names = merged([self._names, left])
-            make_directory(self._file.parent, mode=0o700)
-            write_atomically(self._file, dump(self._names), mode=None)
+        if left.keys() - self._file.names.keys():
+            self._file.add(left)
 
     def check(self) -> None:
         """Raise PipelineError if the settings select one of the tables now."""
-        found = sorted(table for table in self._names if self._choice.has(*table))
+        found = sorted(table for table in self._file.names if self._choice.has(*table))
         if not found:
             return
         table = ".".join(filter(None, found[0]))
@@ -56,10 +47,9 @@ class LeftOut:
         raise PipelineError(
             f"{self._setting}: the job has left out changes of the table {table!r}{others} so far,"
             f" which would be missing. To have them, {_REMEDIES[self._job]}. For the later changes"
-            f" alone, remove {self._file}"
+            f" alone, remove {self._file.path}"
         )
 
     def forget(self) -> None:
         """Remove the file: the job reads all changes again, or they are there."""
-        self._names = {}
-        self._file.unlink(missing_ok=True)
+        self._file.forget()

@@ -28,7 +28,8 @@ _OPTIONS: Final = "-XX:+VerifySharedSpaces -Xlog:cds=off -Xlog:cds+dynamic=off"
 #: Time in seconds for which the writing of the archive is waited for.
 _END_S: Final = 60.0
 
-_writing: Path | None = None
+#: True once the JVM of this process was told to write an archive.
+_is_writing = False
 
 
 def archive_options(home: Path, java_home: Path, *, writes: bool) -> str:
@@ -50,8 +51,9 @@ def archive_options(home: Path, java_home: Path, *, writes: bool) -> str:
         lock.acquire(timeout_s=0.0)
     except (LockedError, OSError):
         return ""
-    global _writing
-    _writing = new = home / f"classes-{key}.new"
+    global _is_writing
+    _is_writing = True
+    new = home / f"classes-{key}.new"
     new.unlink(missing_ok=True)
     atexit.register(_keep, new, lock, os.getpid())
     return f'-XX:ArchiveClassesAtExit="{new}" {_OPTIONS}'
@@ -59,7 +61,7 @@ def archive_options(home: Path, java_home: Path, *, writes: bool) -> str:
 
 def writes_archive() -> bool:
     """Return True if the end of this process waits for an archive."""
-    return _writing is not None and SparkContext._gateway is not None
+    return _is_writing and SparkContext._gateway is not None
 
 
 def _key(jars: Path, java_home: Path) -> str:

@@ -77,6 +77,7 @@ def mq(broker: RunningBroker) -> str:
 def target(serve: Serve) -> Iterator[Dial]:
     """Returns a case's view of a server with this behaviour."""
     made = []
+    servers = []
 
     def make(
         behaviour: Behaviour,
@@ -84,9 +85,10 @@ def target(serve: Serve) -> Iterator[Dial]:
         version: Version = "1.2",
         case_timeout_s: float = 60.0,
     ) -> Target:
+        servers.append(serve(behaviour))
         address = Address(
             "127.0.0.1",
-            serve(behaviour).port,
+            servers[-1].port,
             timeout_s=timeout_s,
             quiet_s=IMPATIENT_S,
             case_timeout_s=case_timeout_s,
@@ -95,5 +97,8 @@ def target(serve: Serve) -> Iterator[Dial]:
         return made[-1]
 
     yield make
+    # A server that does not close after its ERROR would be waited for.
+    for server in servers:
+        server.stop()
     for each in made:
         each.finish()

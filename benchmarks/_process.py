@@ -21,11 +21,13 @@ __all__ = [
     "allow_open_files",
     "busy_s",
     "disk_bytes",
+    "family",
     "memory",
     "need_proc",
     "open_files",
     "process_id",
     "processes",
+    "shared_memory",
     "start",
 ]
 
@@ -71,6 +73,14 @@ def processes(pids: Iterable[int] | None = None) -> dict[int, Process]:
     return found
 
 
+def family(pid: int) -> list[int]:
+    """Return a process and all of its descendants."""
+    found, all_processes = [pid], processes()
+    for parent in found:
+        found += [child for child, each in all_processes.items() if each.parent == parent]
+    return found
+
+
 def busy_s() -> float:
     """Return the processor time that all processes of this machine have used, in seconds."""
     user, nice, system, *_ = Path("/proc/stat").read_text(encoding="ascii").split()[1:]
@@ -104,6 +114,18 @@ def memory(pid: int) -> tuple[int, int]:
         int(named[name].split()[0]) * 1024 for name in ("VmSwap", "RssAnon", "VmRSS")
     )
     return anonymous + swapped, resident + swapped
+
+
+def shared_memory(pid: int) -> int:
+    """Return the proportional set size of a process, in bytes; 0 if it has ended.
+
+    Pages that several processes share count as their part of it.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 class Watch:

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from benchmarks._process import MIB, need_proc, processes
+from benchmarks._process import MIB, family, need_proc, processes, shared_memory
 from benchmarks._report import (
     Bound,
     Figure,
@@ -72,7 +72,7 @@ def main() -> int:
                 if number == options.rounds:
                     progress(f"idle for {options.idle:g} s")
                     time.sleep(options.idle)
-                    memory = sum(map(_shared_memory, _family(job.pid))) / MIB
+                    memory = sum(map(shared_memory, family(job.pid))) / MIB
     first, *others = starts
     found = [
         Figure("first_s", "first round: first row after seconds", first.elapsed_s, ",.1f"),
@@ -139,25 +139,8 @@ def _first_row(job: subprocess.Popen[bytes], began: float, target: Path) -> _Sta
                 raise unusable(f"the job has applied no row:\n{log}")
             time.sleep(_INTERVAL_S)
     elapsed_s = time.monotonic() - began
-    used = processes(_family(job.pid)).values()
+    used = processes(family(job.pid)).values()
     return _Start(elapsed_s, sum(each.own_s + each.ended_s for each in used))
-
-
-def _family(pid: int) -> list[int]:
-    """Return a process and all of its descendants."""
-    found, all_processes = [pid], processes()
-    for parent in found:
-        found += [child for child, each in all_processes.items() if each.parent == parent]
-    return found
-
-
-def _shared_memory(pid: int) -> int:
-    """Return the proportional set size of a process, in bytes; 0 if it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 if __name__ == "__main__":

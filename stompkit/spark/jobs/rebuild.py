@@ -229,7 +229,7 @@ class _Rebuild:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         goes_on = self._set_fence() and self._is_own
         if goes_on:
-            LeftOut(self._settings, "replicate").forget()
+            LeftOut(self._settings, "replicate").forget_selected()
         return Rebuilt(self._past.name, self._changes, self._letters, self._counts(), goes_on)
 
     def _make(self, tell: Callable[[int], None], *, is_first: bool) -> None:

@@ -203,6 +203,18 @@ def test_table_that_is_selected_later_is_whole_after_a_rebuild(
     Pipeline(load(file), "replicate", once=True, spark=spark).run()
 
 
+def test_table_that_a_rebuild_has_left_out_is_not_selected_unnoticed(
+    spark: SparkSession, file: Path
+) -> None:
+    fill(file.parent / "spool", messages(1, 5, "orders", "customers", "lines"))
+    describe(file, '[apply]\ntables = ["orders"]')
+    Pipeline(load(file), "replicate", once=True, spark=spark).run()
+    assert rebuild(load(file), replace=True).rows == {"shop.orders": 1}
+    describe(file, "")
+    with pytest.raises(PipelineError, match=r"left out .* 'shop.customers' and 1 other so far"):
+        Pipeline(load(file), "replicate", once=True, spark=spark).run()
+
+
 def test_names_in_batches_are_those_of_rows() -> None:
     row = RowChange(
         table="t", action="update", key={"id": 1}, before={"was": 1}, after={"id": 1, "a": 2}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stompkit._common.spelling import amount
 from stompkit.spark.jobs.runs.names_file import NamesFile
 from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings
 from stompkit.spark.names import Names
@@ -43,7 +44,7 @@ class LeftOut:
         if not found:
             return
         table = ".".join(filter(None, found[0]))
-        others = f" and {len(found) - 1} others" if found[1:] else ""
+        others = f" and {amount(len(found) - 1, 'other')}" if found[1:] else ""
         raise PipelineError(
             f"{self._setting}: the job has left out changes of the table {table!r}{others} so far,"
             f" which would be missing. To have them, {_REMEDIES[self._job]}. For the later changes"
@@ -51,5 +52,10 @@ class LeftOut:
         )
 
     def forget(self) -> None:
-        """Remove the file: the job reads all changes again, or they are there."""
+        """Remove the file: the job reads all changes again."""
         self._file.forget()
+
+    def forget_selected(self) -> None:
+        """Remove the tables that the settings select: the target has all of their changes now."""
+        names = self._file.names
+        self._file.keep({each: names[each] for each in names if not self._choice.has(*each)})

@@ -26,12 +26,15 @@ class NamesFile:
             return
 
     def add(self, names: Names) -> None:
-        """Add names, and write the file if some are new."""
-        known = merged([self.names, names])
-        if known != self.names:
-            self.names = known
+        """Add names."""
+        self.keep(merged([self.names, names]))
+
+    def keep(self, names: Names) -> None:
+        """Replace all names, and write the file if they differ."""
+        if names != self.names:
+            self.names = names
             make_directory(self.path.parent, mode=0o700)
-            write_atomically(self.path, dump(known), mode=None)
+            write_atomically(self.path, dump(names), mode=None)
 
     def forget(self) -> None:
         """Remove the file."""

@@ -24,7 +24,7 @@ from stompkit.spark.states import Problem
 from stompkit.spark.stream.changes import UNREADABLE
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.targets.parquet import ParquetTarget
-from stompkit.spool import SpoolError
+from stompkit.spool import SpoolError, SpoolUnavailableError
 
 __all__ = ["Events"]
 
@@ -115,7 +115,9 @@ class Events:
         """False if a first batch does not begin with the first message of the spool."""
         options = SourceOptions.parse(self._settings.source_options("events"))
         try:
-            floor = self._settings.open_spool().floor()
+            floor = self._settings.open_spool(timeout_s=0).floor()
+        except SpoolUnavailableError:
+            raise  # the batch is repeated
         except SpoolError:
             # The changes come from somewhere else.
             return True

@@ -177,7 +177,7 @@ class Pipeline:
         except SpoolError:
             return "checkpoint"  # the source creates the spool, or reports the error
         self._heads = self._patiently("the start", reader.head)
-        if warning := former_reader(self.settings, reader):
+        if warning := self._patiently("the start", lambda: former_reader(self.settings, reader)):
             _log.warning("%s", warning)
         assert self._checkpoint is not None
         batch_id = self._checkpoint.last()

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from stompkit.spark.jobs import JobName, Pipeline, PipelineError, load
-from stompkit.spool import SpoolReader, SpoolWriter
+from stompkit.spark.jobs.events import Events
+from stompkit.spool import SpoolReader, SpoolUnavailableError, SpoolWriter
 from stompkit.spool.readers import listed
 from stompkit.spool.retention import retain
 from stompkit.testing.launching.polling import wait_until
@@ -109,6 +111,20 @@ def test_a_job_survives_kills_of_the_server_and_retention(
     add(spool, 200, 210)
     assert shop.run(spark, "replicate").progress().changes == 10
     shop.check("replicate", 210)
+
+
+def test_no_history_is_complete_because_the_server_does_not_answer(
+    shop: Shop, server: ServerProcess, spark: SparkSession
+) -> None:
+    """Only the spool says if a history begins with its first message: the batch has to wait."""
+    shop.describe(served(server))
+    events = Events(replace(load(shop.file), retry_for="1s"))
+    none = spark.createDataFrame(
+        [], "_partition int, _ordinal long, operation string, problem string"
+    )
+    server.stop()
+    with pytest.raises(SpoolUnavailableError):
+        events.apply(none, 0, SpoolReader(shop.folder / "spool").id)
 
 
 def test_a_wrong_token_ends_a_job_with_what_to_do(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-__all__ = ["escaped", "json_line", "shown", "text_of", "trimmed"]
+__all__ = ["escaped", "json_line", "shown", "shown_lines", "text_of", "trimmed"]
 
 _BLANKS: Final = (
     0x85,
@@ -41,6 +41,11 @@ def shown(text: str) -> str:
     A backslash is doubled if anything is escaped, so that the text can be restored.
     """
     return text if text.isprintable() else escaped(text.replace("\\", "\\\\"))
+
+
+def shown_lines(text: str) -> str:
+    """Return a text in several lines, without terminal control sequences."""
+    return "\n".join(map(escaped, text.split("\n")))
 
 
 def trimmed(name: str) -> str:

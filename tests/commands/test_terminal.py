@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stompkit._commands.shared.message_lines import from_line, to_line
-from stompkit._common.text import json_line, shown
+from stompkit._common.text import json_line, shown, shown_lines
 
 #: An 8-bit control sequence, a 7-bit one, a line end that only some know, a change of the text
 #: direction, DEL, and characters that are not text.
@@ -41,3 +48,53 @@ def test_whatever_it_is(text: str) -> None:
 @pytest.mark.parametrize("text", [NASTY, "plain", "caf\u00e9"])
 def test_text_that_can_be_printed_is_left_as_it_is(text: str) -> None:
     assert (shown(text) == text) is text.isprintable()
+
+
+def test_the_line_ends_of_a_text_in_lines_stay() -> None:
+    assert shown_lines("one\ntwo\x1b[2J\n") == "one\ntwo\\u001b[2J\n"
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    """HOST:PORT of a broker that refuses each login in words that a terminal obeys."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            with suppress(OSError):
+                while True:
+                    with listener.accept()[0] as client:
+                        client.sendall(b"ERROR\nmessage:go away\x1b[2J\n\n\0")
+                        client.shutdown(socket.SHUT_WR)
+                        client.recv(65_536)
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "spool run --from stomp://{}/queue/a {folder}/spool",
+        "replicate --from stomp://{}/queue/a --to print --state-dir {folder}",
+        "bridge --config {folder}/bridge.toml",
+    ],
+)
+def test_words_of_a_broker_are_no_commands(refusing: str, tmp_path: Path, command: str) -> None:
+    sites = "".join(f'[sites.{name}]\nurl = "stomp://{refusing}"\n' for name in ("a", "b"))
+    route = '[[routes]]\nfrom = "a"\nto = "b"\nqueues = "/queue/a"\n'
+    (tmp_path / "bridge.toml").write_text(sites + route)
+    words = command.format(refusing, folder=tmp_path).split()
+    with subprocess.Popen(
+        [sys.executable, "-m", "stompkit", *words],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    ) as process:
+        assert process.stderr is not None
+        try:
+            told = next(line for line in process.stderr if b"go away" in line)
+        finally:
+            process.kill()
+    assert b"go away\\u001b[2J" in told

@@ -21,6 +21,7 @@ from stompkit._commands.shared.signals import ended_by_signals
 from stompkit._common.files import FileLock, LockedError, describe, make_directory
 from stompkit._common.metrics import MetricsError, serving_collector
 from stompkit._common.spelling import amount
+from stompkit._common.text import shown
 from stompkit._common.twisted.stopping import stop_reactor
 from stompkit.bridge import Bridge, BridgeError, BridgeSettings, BridgeStatus, waiting_in
 from stompkit.spool import SpoolError
@@ -157,7 +158,7 @@ class _Reporter:
                 if not self._is_quiet and route.state != "stopped":
                     problem = f": {route.problem}" if route.problem else ""
                     line = f"{route.name}: {route.source} to {route.to}: {route.state}{problem}"
-                    print(line, file=sys.stderr, flush=True)
+                    print(shown(line), file=sys.stderr, flush=True)
 
     def end(self, status: BridgeStatus) -> None:
         """Report the last changes, and how many messages were forwarded and wait in buffers."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from stompkit._commands.shared.signals import ended_by_signals
 from stompkit._common.spelling import amount
-from stompkit._common.text import text_of
+from stompkit._common.text import shown, shown_lines, text_of
 from stompkit.spark.jobs import Pipeline, PipelineError, Progress
 from stompkit.spark.session import SparkError, writes_archive
 
@@ -40,10 +40,11 @@ def run(pipeline: Pipeline, path: Path, display: Display | None, *, verbose: boo
         raise
     except (PipelineError, SparkError) as problem:
         again = f"stompkit pipeline run {pipeline.job} --config {shlex.quote(str(path))}"
-        print(f"stompkit pipeline: {problem}\nthen go on with: {again}", file=sys.stderr)
+        reason = shown_lines(str(problem))
+        print(f"stompkit pipeline: {reason}\nthen go on with: {again}", file=sys.stderr)
     except Exception as error:
         logging.getLogger(__name__).debug("the job has failed", exc_info=True)
-        reason = pipeline.settings.without_secrets(text_of(error))
+        reason = shown_lines(pipeline.settings.without_secrets(text_of(error)))
         print(f"stompkit pipeline: {reason}", file=sys.stderr)
     else:
         return 0
@@ -136,7 +137,7 @@ def _line(progress: Progress) -> str:
     if progress.dead_letters:
         parts.append(amount(progress.dead_letters, "dead letter"))
     if progress.problem:
-        parts.append(progress.problem)
+        parts.append(shown(progress.problem))
     return "  ".join(parts)
 
 

@@ -23,6 +23,7 @@ from stompkit._common.metrics import Address, MetricsError, parse_address, servi
 from stompkit._common.secrets import SecretError, resolve
 from stompkit._common.settings import ConfigurationError, canonical, read_toml, wrong_type
 from stompkit._common.spelling import suggestion
+from stompkit._common.text import shown_lines
 from stompkit.replication.jobs import Job, JobError, JobSettings, JobStatus
 from stompkit.replication.model.events import Changeset
 
@@ -150,9 +151,8 @@ def _run(job: Job, options: argparse.Namespace) -> int:
         raise
     except Exception as error:
         logging.getLogger(__name__).debug("the job has failed", exc_info=True)
-        print(
-            f"stompkit replicate: {job.described(reason(error), _places(options))}", file=sys.stderr
-        )
+        text = job.described(reason(error), _places(options))
+        print(f"stompkit replicate: {shown_lines(text)}", file=sys.stderr)
         return 1
     return 0
 

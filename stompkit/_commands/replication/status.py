@@ -13,6 +13,7 @@ import msgspec
 
 from stompkit._common.files import FileLock, LockedError, is_locked, write_atomically
 from stompkit._common.spelling import amount
+from stompkit._common.text import shown_lines
 from stompkit.replication.jobs import JobStatus
 
 __all__ = ["Display", "forget", "lock_of", "print_status", "write"]
@@ -153,7 +154,7 @@ def _print_one(status: JobStatus, *, runs: bool) -> None:
     print(f"  {_done(status)} since {_time(status.started)}")
     for line in (_more(status) and ", ".join(_more(status)), status.position, status.error):
         if line:
-            print(f"  {line}")
+            print(f"  {shown_lines(line)}")
     if not runs and status.phase != "ended":
         print(f"  To list it no longer: stompkit replicate --forget {status.name}")
 

@@ -23,6 +23,7 @@ from stompkit._common.files import describe
 from stompkit._common.metrics import Address
 from stompkit._common.retry import Backoff
 from stompkit._common.spelling import amount
+from stompkit._common.text import shown, shown_lines
 from stompkit.client.blocking import BrokerUrl
 from stompkit.spool import SpoolError, SpoolInUseError, SpoolWriter
 from stompkit.spool.receiver import Receiver, ReceiverStatus
@@ -168,7 +169,7 @@ def _receive(
     failures = [error for receiver in receivers if (error := _failure(receiver)) is not None]
     reporter.end([receiver.status() for receiver in receivers])
     for failure in failures:
-        print(f"stompkit spool: {failure}", file=sys.stderr)
+        print(f"stompkit spool: {shown_lines(str(failure))}", file=sys.stderr)
     return 1 if failures else 0
 
 
@@ -247,7 +248,7 @@ def _problem(statuses: Sequence[ReceiverStatus]) -> str:
     found = (
         status.problem or ("" if status.connected else "no connection yet") for status in statuses
     )
-    return ", ".join(dict.fromkeys(filter(None, found)))
+    return shown(", ".join(dict.fromkeys(filter(None, found))))
 
 
 def _columns() -> int:

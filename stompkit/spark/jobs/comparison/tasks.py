@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from stompkit.spark.java import SparkError, find_java_home
-from stompkit.spark.jobs.settings import PipelineSettings
+from stompkit.spark.jobs.settings import PipelineSettings, advice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ def can_start() -> bool:
 
         find_java_home()
     except ModuleNotFoundError as error:
-        reason = f"this needs {error.name}: pip install 'stompkit[spark]'"
+        reason = advice(error)
     except SparkError as error:
         reason = str(error)
     else:

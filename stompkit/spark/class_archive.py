@@ -22,8 +22,7 @@ __all__ = ["archive_options", "writes_archive"]
 
 #: The JVM's own archive, on which that of Spark is based; reduced Javas do not have it.
 _BASE: Final = Path("lib", "server", "classes.jsa")
-#: By default the JVM does not check that an archive is as it was written, and prints the name of
-#: each class that it cannot archive.
+#: Verify the checksum of the archive, and do not print each class that cannot be archived.
 _OPTIONS: Final = "-XX:+VerifySharedSpaces -Xlog:cds=off -Xlog:cds+dynamic=off"
 #: Time in seconds for which the writing of the archive is waited for.
 _END_S: Final = 60.0
@@ -54,7 +53,9 @@ def archive_options(home: Path, java_home: Path, *, writes: bool) -> str:
     global _is_writing
     _is_writing = True
     new = home / f"classes-{key}.new"
-    new.unlink(missing_ok=True)
+    # Also those of other Javas and jars, which a killed process has left.
+    for left in home.glob("classes-*.new"):
+        left.unlink(missing_ok=True)
     atexit.register(_keep, new, lock, os.getpid())
     return f'-XX:ArchiveClassesAtExit="{new}" {_OPTIONS}'
 

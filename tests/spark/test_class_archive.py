@@ -125,5 +125,12 @@ def test_an_archive_is_for_one_java_and_one_set_of_jars(
     assert all(name.startswith("-XX:ArchiveClassesAtExit") for name in names)
 
 
+def test_what_a_killed_process_has_left_is_removed(home: Path, java_home: Path) -> None:
+    left = home / "classes-0123456789abcdef.new"
+    left.touch()
+    assert option(home, java_home).startswith("-XX:ArchiveClassesAtExit")
+    assert not left.exists()
+
+
 def test_a_java_without_an_archive_of_its_own_gets_none(home: Path, tmp_path: Path) -> None:
     assert option(home, tmp_path) == ""

@@ -26,6 +26,7 @@ __all__ = [
     "replacing",
     "shortened",
     "sync_path",
+    "user_caches",
     "write_atomically",
 ]
 
@@ -35,6 +36,13 @@ _RETRY_S: Final = 0.05
 GRACE_S: Final = 0.5
 #: Maximum length in bytes of the line that names the holder of a lock.
 _MAX_HOLDER_BYTES: Final = 512
+
+
+def user_caches() -> Path:
+    """Return the folder for data that can be obtained again: in ``XDG_CACHE_HOME`` or ~/.cache."""
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The specification says to ignore a path that is not absolute.
+    return (named if named.is_absolute() else Path.home() / ".cache") / "stompkit"
 
 
 # Errors.

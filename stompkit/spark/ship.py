@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import stompkit
-from stompkit.spark.java import cache_folder, put
+from stompkit._common.files import user_caches
+from stompkit.spark.java import put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +54,7 @@ def archive() -> Path:
     content = octets.getvalue()
     # Executors fetch it throughout the session: no other version may replace it.
     digest = hashlib.sha256(content).hexdigest()[:16]
-    made = cache_folder() / f"stompkit-{stompkit.__version__}-{digest}.zip"
+    made = user_caches() / f"stompkit-{stompkit.__version__}-{digest}.zip"
     put(made, content)
     return made
 

@@ -94,6 +94,14 @@ def test_a_shuffle_has_as_many_tasks_as_run_at_a_time(master: str, cores: int) -
     assert session._cores(master) == cores
 
 
+def test_a_relative_path_of_the_cache_is_ignored(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert session._spark_home().parent == tmp_path / ".cache" / "stompkit"
+
+
 def test_what_is_shipped_can_be_imported_from() -> None:
     with zipfile.ZipFile(archive()) as file:
         names = file.namelist()

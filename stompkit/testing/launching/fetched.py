@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.files import user_caches
+
 __all__ = [
     "CACHE_VARIABLE",
     "Fetched",
@@ -80,11 +82,7 @@ def cache_folder() -> Path:
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named).expanduser().absolute()
-    caches = os.environ.get("XDG_CACHE_HOME")
-    # The specification says to ignore a path that is not absolute.
-    if caches and Path(caches).is_absolute():
-        return Path(caches, "stompkit", "servers")
-    return Path.home() / ".cache" / "stompkit" / "servers"
+    return user_caches() / "servers"
 
 
 def fetched(server: str | None = None, cache: Path | None = None) -> list[Fetched]:

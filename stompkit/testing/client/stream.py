@@ -274,6 +274,16 @@ class ClientStream:
     def close(self) -> None:
         """Close the connection in order, without DISCONNECT; harmless the second time.
 
+        A forked child only closes its copy.
+        """
+        if os.getpid() == self._owner:
+            self._finish()
+        self._socket.close()
+        self._end("the client has closed the connection", by_broker=False)
+
+    def _finish(self) -> None:
+        """End both directions.
+
         Bytes that have arrived are read first. Unread bytes would turn the close into a reset,
         which can make the broker lose the last bytes that were sent.
         """
@@ -285,17 +295,15 @@ class ClientStream:
             # Sends the TLS close notification, and does not wait for the answer.
             with contextlib.suppress(OSError, ValueError):
                 self._socket.unwrap()
-        if os.getpid() == self._owner:
-            # A forked child may have a copy, which would keep the connection open.
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_WR)
-        self._socket.close()
-        self._end("the client has closed the connection", by_broker=False)
+        # A forked child may have a copy, which would keep the connection open.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """Abort the connection: the broker gets a reset (RST)."""
-        with contextlib.suppress(OSError):
-            linger_now = struct.pack("ii", 1, 0)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_now)
+        """Abort the connection: the broker gets a reset (RST). A forked child closes its copy."""
+        if os.getpid() == self._owner:
+            with contextlib.suppress(OSError):
+                linger_now = struct.pack("ii", 1, 0)
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_now)
         self._socket.close()
         self._end("the client has reset the connection", by_broker=False)

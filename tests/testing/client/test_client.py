@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import ssl
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,24 @@ def test_tls_is_spoken_where_there_is_a_context_for_it(tmp_path: Path) -> None:
             client.disconnect()
         with pytest.raises(ssl.SSLError):
             StompClient.connect("127.0.0.1", port, tls=ssl.create_default_context())
+
+
+@pytest.mark.parametrize("end", [StompClient.close, StompClient.reset])
+def test_a_forked_child_closes_its_copy_of_the_connection_only(
+    wire: Wire, end: Callable[[StompClient], None]
+) -> None:
+    wire.open_session()
+    wire.say("MESSAGE", b"x", **message())
+    child = os.fork()
+    if not child:
+        try:
+            end(wire.client)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert wire.client.next_frame().body == b"x"
+    wire.client.close()
+    assert wire.socket.recv(1) == b""
 
 
 # Requests.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import merge
-from itertools import pairwise, repeat
+from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 from zlib import crc32
@@ -44,13 +44,13 @@ class Memory:
     def fresh(self, records: Sequence[Record], suspected: Sequence[bool] | None = None) -> Fresh:
         """Return the messages that are not remembered.
 
-        If it is given, only the *suspected* messages are compared.
+        *suspected* marks the messages to compare; by default all are.
         """
         known = self._keys
         fresh = Fresh([], {}, [])
         keys = fresh.keys
-        marks = repeat(True) if suspected is None else suspected
-        for record, is_suspected in zip(records, marks, strict=False):
+        marks = [True] * len(records) if suspected is None else suspected
+        for record, is_suspected in zip(records, marks, strict=True):
             key = _key(record.destination, record.event_id, record.message_id)
             if key:
                 crc = crc32(record.body)

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from stompkit._common.files import make_directory
+from stompkit._common.spelling import amount
 from stompkit.spool._errors import BrokenSpoolError, SpoolError
 from stompkit.spool._files import locked, part_folder
 from stompkit.spool._head import Head, read_head
@@ -107,10 +108,9 @@ class SpoolWriter:
 
         A message is a duplicate if another one with the same destination and event id is among the
         remembered ones or earlier in this call. Without event id the message id is compared. With
-        ``redelivered``, only the records that it marks can be duplicates. A duplicate with another
-        body is logged. Raises OSError, and
-        ValueError for a message that is too large; then no message is kept, and the call can be
-        repeated.
+        ``redelivered``, which marks each of the messages, only the marked ones can be duplicates. A
+        duplicate with another body is logged. Raises OSError, and ValueError for a message that is
+        too large; then no message is kept, and the call can be repeated.
         """
         if self._head is None or not self._is_open:
             raise SpoolError(f"{self.folder} is closed")
@@ -147,13 +147,13 @@ class SpoolWriter:
         record = differing[0]
         name = "event-id" if record.event_id else "message-id"
         _log.warning(
-            "%d messages for %s count as repeated, with another body than the stored message of the"
-            " same %s, such as %.100s: if they are other messages, give each producer its own ids,"
-            " or each broker its own spool",
-            len(differing),
-            record.destination,
+            "%s not stored, with the id of an earlier message but another body, such as %s %.100s"
+            " for %s: if they are different messages, give each producer its own ids, or each"
+            " broker its own spool",
+            amount(len(differing), "message"),
             name,
             record.event_id or record.message_id,
+            record.destination,
         )
 
     def close(self) -> None:

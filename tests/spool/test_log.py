@@ -199,6 +199,14 @@ def test_a_message_that_comes_again_with_another_body_is_told(
     assert all("e-0" in each and "another body" in each for each in warnings)
 
 
+def test_each_message_needs_a_mark(tmp_path: Path) -> None:
+    with SpoolWriter(tmp_path) as writer:
+        with pytest.raises(ValueError, match="shorter"):
+            writer.append(several(0, 2), redelivered=[True])
+        assert writer.head == (0,)
+        assert writer.append(several(0, 2), redelivered=[True, False]) == 2
+
+
 def test_messages_are_known_again_after_opening(tmp_path: Path) -> None:
     fill(tmp_path, 5, 5)
     with SpoolWriter(tmp_path) as writer:

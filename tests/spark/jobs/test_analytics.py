@@ -601,8 +601,8 @@ def test_metrics_that_can_not_be_served_say_what_to_do(
         found = [own.metrics.address(job) for job in ("events", "analytics", "replicate")]
         assert found == [f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}", None]
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(PipelineError, match=r"pip install 'stompkit\[metrics\]'"):
-        Pipeline(settings, "analytics", once=True, spark=spark).run()
+    with pytest.raises(PipelineError, match=r"pip install 'stompkit\[metrics\]'$"):
+        Pipeline(both, "analytics", once=True, spark=spark).run()
 
 
 def test_only_analytics_makes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,11 +31,14 @@ def serving(
     restarts = _count_start(settings, job)
     try:
         registry = new_registry()
-        from stompkit.spark.metrics import JobMetrics, QueryMetrics
+    except MetricsError as problem:
+        raise PipelineError(f"[metrics]: {problem}") from None
+    from stompkit.spark.metrics import JobMetrics, QueryMetrics
 
-        own = (settings.name, job)
-        JobMetrics(*own, pipeline, restarts, registry)
-        listener = QueryMetrics(*own, registry, query=query)
+    own = (settings.name, job)
+    JobMetrics(*own, pipeline, restarts, registry)
+    listener = QueryMetrics(*own, registry, query=query)
+    try:
         with metrics.serving(parse_address(listen), registry) as address:
             yield address, listener
     except MetricsError as problem:

@@ -309,6 +309,7 @@ def test_passwd_asks_twice_on_a_terminal(tmp_path: Path) -> None:
         (["#joe"], 2, "does not begin with #"),
         ([""], 2, "printable"),
         (["joe", "--group", "a,b"], 2, "neither colon nor comma"),
+        (["joe", "--group", "a", "--no-group"], 2, "not allowed with"),
     ],
 )
 def test_passwd_refuses_what_the_file_could_not_say(

@@ -72,14 +72,15 @@ def parser() -> argparse.ArgumentParser:
         "file", type=Path, metavar="FILE", help="the password file; created if it is missing"
     )
     parser.add_argument("user", metavar="USER", help="the login name")
-    parser.add_argument(
+    groups = parser.add_mutually_exclusive_group()
+    groups.add_argument(
         "--group",
         action="append",
         default=[],
         metavar="NAME",
         help="group of the user; repeatable. Without it, a user keeps the groups",
     )
-    parser.add_argument("--no-group", action="store_true", help="remove the user from all groups")
+    groups.add_argument("--no-group", action="store_true", help="remove the user from all groups")
     parser.add_argument("--remove", action="store_true", help="remove the user")
     return parser
 

@@ -50,6 +50,7 @@ from tests.conformance.hostile import (
 )
 from tests.conformance.scripted import Behaviour, Line, ScriptedServer, receipts
 from tests.effort import selected, some
+from tests.namespaces import unshared
 
 #: Cases that wait for RECEIPT, for ERROR, for the end of a connection and for nothing.
 CASES = (
@@ -215,3 +216,21 @@ def test_lack_of_descriptors_is_no_fault_of_the_target(mq: str, tmp_path: Path) 
         assert done.returncode == status, done.stdout + done.stderr
         assert ("the suite itself cannot open a connection" in done.stderr) == bool(status)
         assert "FAILED  robustness" not in done.stdout
+
+
+def test_machine_without_an_address_for_the_target_is_told(tmp_path: Path) -> None:
+    without_ipv6 = 'echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 && exec "$@"'
+    within = unshared("--net", without_ipv6)
+    command = [sys.executable, "-m", "stompkit.conformance", "--mq", "[::1]:61613"]
+    done = subprocess.run(
+        [*within, *command],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "no address from which to reach that one" in done.stderr
+    assert "ulimit" not in done.stderr

@@ -7,6 +7,7 @@ import errno
 import socket
 import time
 from dataclasses import dataclass
+from typing import Final
 
 from stompkit._common.files import reason_of
 from stompkit.conformance.address import Address
@@ -28,8 +29,14 @@ __all__ = [
 ]
 
 _SHOWN_CHARACTERS = 100
-#: Errors of a connection for which the machine of the suite is responsible, not the target.
-_OWN_FAULTS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
+#: Remedies for errors of a connection for which the machine of the suite is responsible, not the
+#: target.
+_REMEDIES: Final = {
+    errno.EMFILE: "Raise the limit of open files: ulimit -n",
+    errno.ENFILE: "Close programs that have many files open",
+    errno.EADDRNOTAVAIL: "This machine has no free port, or no address from which to reach that"
+    " one, such as an address of IPv6",
+}
 #: Interval in seconds between two attempts to reach a target that does not answer.
 _PAUSE_S = 0.2
 #: A version that does not exist.
@@ -77,10 +84,9 @@ def dial(address: Address, number: int, recorder: Recorder, deadline: float) -> 
     except (OSError, UnicodeError) as error:
         # UnicodeError: an invalid host name.
         reason = reason_of(error) if isinstance(error, OSError) else "not a host name"
-        if isinstance(error, OSError) and error.errno in _OWN_FAULTS:
+        if isinstance(error, OSError) and error.errno in _REMEDIES:
             raise SuiteError(
-                f"the suite itself cannot open a connection: {reason}. Raise the limit of open"
-                " files (ulimit -n), or close what uses files or ports of this machine"
+                f"the suite itself cannot open a connection: {reason}. {_REMEDIES[error.errno]}"
             ) from None
         recorder.say(number, f"no connection: {reason}")
         raise FailedError(f"the target does not take a connection: {reason}") from None

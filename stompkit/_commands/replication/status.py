@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 from stompkit._common.files import FileLock, LockedError, is_locked, write_atomically
 from stompkit._common.spelling import amount
 from stompkit._common.text import shown_lines
-from stompkit.replication.jobs import JobStatus
+from stompkit.replication.jobs import JobSettings, JobStatus
 
 __all__ = ["Display", "forget", "lock_of", "print_status", "write"]
 
@@ -121,7 +122,7 @@ def print_status(directory: Path, name: str | None, *, as_json: bool) -> int:
         print(f"no job{'' if name is None else f' {name}'} has run with {directory}")
     else:
         for status, runs in found:
-            _print_one(status, runs=runs)
+            _print_one(status, directory, runs=runs)
     return 0 if found and all(runs or status.phase == "ended" for status, runs in found) else 1
 
 
@@ -144,7 +145,7 @@ def _done(status: JobStatus) -> str:
     return f"{amount(status.changes, 'change')} in {amount(status.changesets, 'changeset')}"
 
 
-def _print_one(status: JobStatus, *, runs: bool) -> None:
+def _print_one(status: JobStatus, directory: Path, *, runs: bool) -> None:
     is_over = status.phase in ("ended", "failed")
     state = status.phase if runs or is_over else f"not running, was {status.phase}"
     when = f" at {_time(status.updated)}"
@@ -156,7 +157,10 @@ def _print_one(status: JobStatus, *, runs: bool) -> None:
         if line:
             print(f"  {shown_lines(line)}")
     if not runs and status.phase != "ended":
-        print(f"  To list it no longer: stompkit replicate --forget {status.name}")
+        is_default = directory == JobSettings(source="", to="").directory
+        more = "" if is_default else f" --state-dir {shlex.quote(str(directory))}"
+        command = f"stompkit replicate --forget {shlex.quote(status.name)}{more}"
+        print(f"  To remove it from this list: {command}")
 
 
 def _time(at: datetime) -> str:

@@ -157,7 +157,7 @@ class _Postgres(Database):
         }
 
     def publish(self, changesets: Signal) -> Publication:
-        # That a slot which is there already is read on is meant here: each run copies one.
+        # Each run copies a slot, so the warning about an existing slot does not apply.
         logging.getLogger("stompkit.replication.sources.postgres").setLevel(logging.ERROR)
         slot = self._slot()
         publication = Publication(

@@ -9,10 +9,10 @@ from functools import partial
 __all__ = ["monotonic"]
 
 if sys.platform == "win32":
-    # Libraries such as freezegun replace functions in modules, but no arguments of others.
+    # Libraries such as freezegun replace time.monotonic in modules, but not within a partial.
     _read = partial(time.monotonic)
 else:
-    # The same clock as that of time.monotonic, by a function that such libraries leave alone.
+    # The clock of time.monotonic. Libraries such as freezegun do not replace this function.
     _read = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
 
 

@@ -156,9 +156,9 @@ class Route:
             return describe(error)
         site = self.leg.to if self._is_destination_at_fault else self.leg.source
         reason = text_of_error(error) if isinstance(error, BrokerError) else describe(error)
-        told = f"{site.name} at {', '.join(site.url.hosts)}: {reason}"
+        text = f"{site.name} at {', '.join(site.url.hosts)}: {reason}"
         is_host = "virtual host" in reason.lower() and site.url.virtual_host is None
-        return f"{told}. Add ?vhost=NAME to its URL" if is_host else told
+        return f"{text}. Add ?vhost=NAME to its URL" if is_host else text
 
     async def _wait(self, error: Exception, failures: int) -> None:
         if self._is_ending:

@@ -123,7 +123,7 @@ class Target:
 
     @cached_property
     def has_topics(self) -> bool:
-        """True unless the target refuses a subscription to a topic; it opens a session to know."""
+        """True unless the target refuses a subscription to a topic; this opens a session."""
         peer = self.connect()
         with contextlib.suppress(FailedError):
             self.subscribe(peer, self._new_topic())

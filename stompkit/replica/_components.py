@@ -182,9 +182,9 @@ class Components:
             raise ReadOnlyReplicaError("this replica takes the changes of others only")
 
     def refuse_unknown(self, changes: Sequence[RowChange]) -> None:
-        """Raise WriteRefusedError for changes that no row here can have.
+        """Raise WriteRefusedError for a change of an unknown table, or without a key.
 
-        Others would receive a change of a misspelt table, and nobody would show it.
+        Other nodes would receive it, and no table would have it.
         """
         for change in changes:
             if change.name not in self.applier.data.names:

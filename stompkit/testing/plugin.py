@@ -374,7 +374,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     A test may ask for one later, by ``request.getfixturevalue()``. Therefore all tests get what a
     test that names a broker gets. If that is impossible, only the latter fails, and only because
-    of a shared broker: others belong to some tests, which are not known.
+    of a shared broker. It is unknown which tests use a broker of a factory.
     """
     __tracebackhide__ = True
     if _MISTAKE in item.stash:

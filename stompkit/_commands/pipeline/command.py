@@ -72,8 +72,9 @@ existing messages are processed. The next run resumes at the position stored in 
   stompkit pipeline run analytics --config shop.toml --report shop.html
 
 With [metrics], the job serves Prometheus metrics: batches, their durations, lag, dead letters. Jobs
-that run at the same time need different addresses, in a table listen = {events = "127.0.0.1:9401"}
-by their names. --metrics-port overrides that of the file.
+that run at the same time need different addresses, such as
+listen = {events = "127.0.0.1:9401", replicate = "127.0.0.1:9402"}. --metrics-port
+overrides it.
 """
 
 _REPORT: Final = """\

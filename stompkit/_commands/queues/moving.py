@@ -61,15 +61,15 @@ def moving(
     selector: str | None = None,
 ) -> Work:
     """Return the work that sends messages to another destination."""
-    run = secrets.token_hex(8)
+    mark = secrets.token_hex(8)
 
     async def carry(session: Session, message: Message) -> bool:
-        if message.headers.get(_MARK) == run:
+        if message.headers.get(_MARK) == mark:
             raise MovedBackError(
                 f"a message that was moved to {target} has come back to {source}: they are one"
                 " queue for this broker, or something moves messages back. No message is lost"
             )
-        headers = {**without_delivery(message.headers), _MARK: run}
+        headers = {**without_delivery(message.headers), _MARK: mark}
         await session.client.send(target, message.body, headers)
         return await message.ack()
 

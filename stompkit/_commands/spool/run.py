@@ -109,18 +109,16 @@ def _opened_when_there_is_room(options: argparse.Namespace, end: int) -> SpoolWr
     Returns None if the descriptor ``end`` becomes readable before.
     """
     backoff = Backoff(*_ROOM_S)
-    is_told = False
+    is_reported = False
     while True:
         try:
             return _opened(options)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            if not is_told:
-                is_told = True
-                _log.warning(
-                    "the spool cannot be written, which is tried again: %s", describe(error)
-                )
+            if not is_reported:
+                is_reported = True
+                _log.warning("the spool cannot be written; retrying: %s", describe(error))
         _make_room(options)
         if select.select([end], [], [], backoff.fail())[0]:
             return None

@@ -33,7 +33,7 @@ _ESCAPES: tuple[Callable[[str], str], ...] = (
     lambda text: repr(text.encode(*_OCTETS) + b'"')[2:-2],
     lambda text: plain(text, len(text)),
 )
-#: Number of ways that a text goes through: a header in a verdict, in a note about it.
+#: Maximum number of nested escapes: a header in a verdict, and the verdict in a note.
 _NESTED = 3
 #: Minimum length of a passcode to mask: a shorter one would match too much of the log.
 _SECRET_CHARACTERS = 4

@@ -26,7 +26,7 @@ _PARTS: Final = {
     "raw-colon": "bnf/header-value-chars",
     "bad-header": "bnf/header-value-chars",
 }
-#: Name of the statement about the grammar as a whole, which all other violations are of.
+#: Name of the statement about the grammar as a whole, for all other violations.
 _GRAMMAR: Final = "server-frames/closed-set"
 #: The subscription modes whose messages have to be acknowledged.
 _ACKNOWLEDGED: Final = frozenset({"client", "client-individual"})
@@ -49,7 +49,7 @@ class Requests:
         if "receipt" in first:
             self.receipts[first["receipt"]] += 1
         if command == "SUBSCRIBE":
-            # Who browses a queue acknowledges nothing, and gets a message that ends the list.
+            # A browser acknowledges nothing, and gets a message that ends the list.
             mode = "browser" if "browser" in first else first.get("ack", "auto")
             self.modes.setdefault(first.get("id", ""), set()).add(mode)
 
@@ -57,7 +57,7 @@ class Requests:
 def spoken(frames: list[Frame], version: Version) -> Version | None:
     """Return the version of a session, if its first frame says so.
 
-    ``version`` is that of the case, which a CONNECTED without a version is taken for on 1.0.
+    ``version`` is that of the case: on 1.0, CONNECTED need not have a version.
     """
     if not frames or frames[0].command != "CONNECTED":
         return None

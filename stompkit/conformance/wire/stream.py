@@ -213,8 +213,8 @@ class Stream:
     def _check_deadline(self) -> None:
         """Raise :class:`UnsupportedError` at the end of the time for the case.
 
-        A target that is only slow has done nothing wrong until then. One that does not answer at
-        all fails at the first wait in vain.
+        A target that is only slow has violated nothing. One that does not answer at all fails
+        before, at the first timeout.
         """
         if time.monotonic() >= self._deadline:
             raise UnsupportedError(

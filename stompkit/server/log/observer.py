@@ -177,7 +177,7 @@ class LogSwitch:
 
 
 def _without_end(event: LogEvent) -> Any:
-    """Hide that clients are told of the end of the broker, which the person has asked for."""
+    """Hide refusals at the end of the broker: the person at the terminal has stopped it."""
     data: Data | None = event.get(DATA)
     is_end = data is not None and data.fields.get("code") == "shutting-down"
     return PredicateResult.no if is_end else PredicateResult.maybe

@@ -66,7 +66,7 @@ class NewColumn(msgspec.Struct, frozen=True):
     is_replaced: bool = False
     #: True if the source sends all rows of the table again, so that a table that is gone misses
     #: none of them.
-    is_anew: bool = False
+    is_resent: bool = False
 
 
 #: Missing columns of tables, by schema and name of the source.
@@ -136,7 +136,7 @@ class Staged:
     #: Missing columns of the target; in that case nothing is staged.
     lacking: dict[tuple[str, str], dict[str, NewColumn]] = field(default_factory=dict)
     #: Missing tables of which the source sends all rows again.
-    anew: set[tuple[str, str]] = field(default_factory=set)
+    resent: set[tuple[str, str]] = field(default_factory=set)
 
     def dump(self) -> bytes:
         """Return the pickled form, for :meth:`load` in another process of the same job."""

@@ -23,7 +23,7 @@ class Occupation:
     """
 
     def __init__(self, directory: Path, is_running: Callable[[], bool]) -> None:
-        """Prepare for a broker, of which the function tells if it still runs."""
+        """Prepare for a broker; ``is_running`` returns True while it runs."""
         self._path = directory.resolve()
         self._lock = FileLock(self._path / _FILE)
         self._is_running = is_running
@@ -34,7 +34,7 @@ class Occupation:
             return
         before = _HERE.get(self._path)
         if before is not None and not before._is_running():
-            # Its broker has ended by itself.
+            # Its broker has ended without being stopped.
             before.end()
         self._lock.acquire()
         _HERE[self._path] = self

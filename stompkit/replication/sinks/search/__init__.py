@@ -41,11 +41,11 @@ _ORIGIN_BITS: Final = 40
 #: Maximum length of a document id in bytes.
 _LONGEST_ID: Final = 512
 _INDEX_NAME: Final = re.compile(r'(?!\.\.?$)[^-_+\\/*?"<>|\s,#:][^\\/*?"<>|\s,#:]*')
+#: Version of a document that a recovered changeset creates: below those of all others.
+_LEAST_VERSION: Final = 1
 #: Statuses of permanently refused documents: bad request, too large, unprocessable.
 _POISON: Final = frozenset({400, 413, 422})
 #: Types of temporary errors that have such a status.
-#: Version of a document that a recovered changeset creates: below those of all others.
-_LEAST_VERSION: Final = 1
 _PASSING: Final = frozenset(
     {"circuit_breaking_exception", "cluster_block_exception", "es_rejected_execution_exception"}
 )

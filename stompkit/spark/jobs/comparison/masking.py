@@ -55,5 +55,5 @@ def masked_columns(
 
 def _shown(column: TargetColumn, mask: Mask) -> TargetColumn:
     """Return a column as the mask describes it."""
-    told = mask.column({"type": column.family})
-    return column if told["type"] == column.family else replace(column, type_=types.Text())
+    family = mask.column({"type": column.family})["type"]
+    return column if family == column.family else replace(column, type_=types.Text())

@@ -20,14 +20,14 @@ _registering: Final = threading.Lock()
 
 
 def former_reader(settings: PipelineSettings, spool: SpoolReader) -> str:
-    """Return a warning of the reader that the jobs of the file have had together, if it is left."""
+    """Return a warning if the spool still has the reader that all jobs of the file once shared."""
     name = settings.shared_reader()
     if not name or name not in spool.readers():
         return ""
     jobs = " and ".join(f"{name}.{job}" for job in settings.jobs())
     return (
-        f"the spool keeps messages for the reader {name} in [source], which no job of the file is:"
-        f" they are {jobs}. If nothing else reads under that name, run: stompkit spool readers"
+        f"the spool keeps messages for the reader {name}, but the jobs of this file are the readers"
+        f" {jobs}. If nothing else reads under that name, run: stompkit spool readers"
         f" {spool.place} --forget {name}"
     )
 

@@ -119,7 +119,7 @@ class Session:
     def plan(self, connection: Connection, steps: Iterable[Step], collapse: Collapse) -> Plan:
         """Return the plan of all steps for the target."""
         plan = Plan(lambda schema, table: self.find(connection, schema, table), self.backend)
-        plan.anew.update(collapse.retyped)
+        plan.resent.update(collapse.retyped)
         for step in steps:
             plan.add(step)
         for source, columns in collapse.schemas.items():
@@ -172,7 +172,7 @@ class Session:
             for new, was in renamed.items():
                 column = own.get(new) or NewColumn(new, "text")
                 own[new] = msgspec.structs.replace(column, was=was)
-        return marked({source: columns for source, columns in made.items() if columns}, plan.anew)
+        return marked({source: columns for source, columns in made.items() if columns}, plan.resent)
 
     def do(self, connection: Connection, op: Op) -> int:
         """Run an operation; return the number of its rows."""

@@ -34,7 +34,7 @@ class FilePlanner:
         """Return the plan of steps; with ``collapse`` also the declared columns of tables."""
         plan = Plan(self._table, BACKEND)
         if collapse is not None:
-            plan.anew.update(collapse.retyped, collapse.renamed.keys() - collapse.untold)
+            plan.resent.update(collapse.retyped, collapse.renamed.keys() - collapse.untold)
         for step in steps:
             plan.add(step)
         if collapse is not None:

@@ -56,7 +56,7 @@ class Draft:
         self.problems: list[Problem] = []
         self.lacking: dict[tuple[str, str], dict[str, NewColumn]] = {}
         #: Missing tables of which the source sends all rows again.
-        self.anew: set[tuple[str, str]] = set()
+        self.resent: set[tuple[str, str]] = set()
         #: Number of changes of selected tables.
         self.changes = 0
         self.is_reshaped = False
@@ -83,7 +83,7 @@ class Draft:
             return None
         plan = self._planner.plan(collapse.steps(), collapse)
         self.lacking = merged([self.lacking, self._planner.lacking(plan)])
-        self.anew |= plan.anew
+        self.resent |= plan.resent
         if self.lacking:
             return None
         suspects = self._planner.suspects(plan)
@@ -125,7 +125,7 @@ class Draft:
         staged.changes = self.changes
         staged.problems = sorted(self.problems, key=lambda problem: problem.place)
         staged.lacking = self.lacking
-        staged.anew = self.anew
+        staged.resent = self.resent
 
 
 def problems_of(step: Step, reason: str, own: Iterable[Problem] = ()) -> list[Problem]:

@@ -94,17 +94,17 @@ def merged(parts: Iterable[Lacking]) -> dict[tuple[str, str], dict[str, NewColum
 
 def lacking_of(parts: Sequence[Staged]) -> dict[tuple[str, str], dict[str, NewColumn]]:
     """Return everything that the target lacks for parts of a batch."""
-    anew = {table for part in parts for table in part.anew}
-    return marked(merged(part.lacking for part in parts), anew)
+    resent = {table for part in parts for table in part.resent}
+    return marked(merged(part.lacking for part in parts), resent)
 
 
 def marked(
-    lacking: dict[tuple[str, str], dict[str, NewColumn]], anew: Set[tuple[str, str]]
+    lacking: dict[tuple[str, str], dict[str, NewColumn]], resent: Set[tuple[str, str]]
 ) -> dict[tuple[str, str], dict[str, NewColumn]]:
     """Mark the columns of tables of which the source sends all rows again."""
-    for source in anew & lacking.keys():
+    for source in resent & lacking.keys():
         lacking[source] = {
-            name: msgspec.structs.replace(column, is_anew=True)
+            name: msgspec.structs.replace(column, is_resent=True)
             for name, column in lacking[source].items()
         }
     return lacking
@@ -120,7 +120,7 @@ def check_new(
 
     They were in this table, or in another one. It is no loss if the source sends all rows again.
     """
-    if any(each.is_anew for each in columns):
+    if any(each.is_resent for each in columns):
         return
     known = {_folded(each) for each in written}
     if _folded(target) not in known:

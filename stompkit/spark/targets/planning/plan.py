@@ -78,7 +78,7 @@ class Plan:
     #: Columns that the target has to create again with another type, by table.
     replaced: dict[tuple[str, str], list[NewColumn]] = field(default_factory=dict)
     #: Tables of which all rows are sent again.
-    anew: set[tuple[str, str]] = field(default_factory=set)
+    resent: set[tuple[str, str]] = field(default_factory=set)
     #: Keys of these tables.
     keys: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
@@ -126,7 +126,7 @@ class Plan:
     def _miss_table(self, step: Step) -> None:
         columns = self.lacking[step.table]
         if step.kind == "truncate":
-            self.anew.add(step.table)
+            self.resent.add(step.table)
         for state in step.states:
             if state.key:
                 self.keys.setdefault(step.table, tuple(state.key))

@@ -131,7 +131,7 @@ class Core:
         self.phase = Phase.CONNECTED
         self.connected_headers = headers
         self._gate.attach(wire)
-        self._outbox.attach(wire)
+        self._outbox.attach(wire, headers.get("server", ""))
         # First, so that the subscriptions exist before any resent message can be answered.
         self._subscriptions.announce_all()
         self._outbox.pump()

@@ -24,6 +24,8 @@ _NAMES: Final[dict[Version, dict[str, str]]] = {
     "1.1": {"message-id": "message-id", "subscription": "subscription"},
     "1.2": {"id": "ack"},
 }
+#: The same for CoilMQ on 1.2: its messages have no header ``ack``.
+_NAMES_OF_COILMQ: Final = {"id": "subscription", "message-id": "message-id"}
 
 
 class Message(Content):
@@ -162,17 +164,23 @@ class Acknowledger:
 
     def _check(self, message: Message) -> None:
         """Raise ``LocalProtocolError`` if no frame can acknowledge the message."""
-        for source in _NAMES[self._outbox.version].values():
+        for source in self._names(message).values():
             if source not in message.headers:
                 raise LocalProtocolError(
                     f"a message of STOMP {self._outbox.version} came without the header {source}"
                     " and cannot be acknowledged: use ack mode auto, or another version"
                 )
 
+    def _names(self, message: Message) -> dict[str, str]:
+        version = self._outbox.version
+        if version == "1.2" and self._outbox.is_coilmq and "ack" not in message.headers:
+            return _NAMES_OF_COILMQ
+        return _NAMES[version]
+
     def _frame(self, message: Message, command: str, headers: Mapping[str, str]) -> Frame:
         names = {
             name: message.headers[source]
-            for name, source in _NAMES[self._outbox.version].items()
+            for name, source in self._names(message).items()
             if source in message.headers
         }
         return Frame(command, {**names, **headers})

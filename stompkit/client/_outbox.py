@@ -46,6 +46,8 @@ class Outbox:
         self.epoch = 0
         #: STOMP version of the current or last connection.
         self.version: Version = "1.2"
+        #: True if the broker is CoilMQ, which needs its own acknowledgements.
+        self.is_coilmq = False
         self._limits = limits
         self._gate = gate
         #: Error that ended the last connection.
@@ -64,8 +66,12 @@ class Outbox:
 
     # The connection.
 
-    def attach(self, wire: Wire) -> None:
-        """Attach a connection; :meth:`pump` starts to send messages on it."""
+    def attach(self, wire: Wire, server: str) -> None:
+        """Attach a connection; :meth:`pump` starts to send messages on it.
+
+        *server* is the header of CONNECTED with the name of the broker.
+        """
+        self.is_coilmq = server.lower().startswith("coilmq")
         self.epoch += 1
         self.version = wire.version
         self._wire = wire

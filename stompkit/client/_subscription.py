@@ -67,9 +67,9 @@ class Terms:
         if self.prefetch is not None and self.prefetch < 1:
             raise ValueError("prefetch is at least 1, or None")
 
-    def frame(self) -> Frame:
-        """Return the SUBSCRIBE frame."""
-        own = {"id": self.id, "destination": self.destination, "ack": self.ack}
+    def frame(self, ack: AckMode) -> Frame:
+        """Return the SUBSCRIBE frame for a broker that is asked for this ack mode."""
+        own = {"id": self.id, "destination": self.destination, "ack": ack}
         if self.prefetch is not None:
             # Each broker reads its own spelling.
             prefetch = str(self.prefetch)
@@ -225,7 +225,12 @@ class Subscription:
 
     def announce(self) -> None:
         """Send SUBSCRIBE on the current connection, if there is one."""
-        sent = self._outbox.send_now(self._terms.frame(), receipt=self._terms.receipt)
+        ack = self.ack
+        if ack == "client-individual" and self._outbox.is_coilmq:
+            # CoilMQ treats client-individual as auto. In the mode client, it sends one message at
+            # a time, so each acknowledgement covers one.
+            ack = "client"
+        sent = self._outbox.send_now(self._terms.frame(ack), receipt=self._terms.receipt)
         sent.addCallbacks(self._confirmed, self._refused)
 
     def deliver(self, frame: Frame) -> None:

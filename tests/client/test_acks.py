@@ -80,6 +80,27 @@ def test_a_message_that_the_broker_gave_no_name_can_not_be_acknowledged(net: Net
     assert online(client)
 
 
+def test_coilmq_gets_the_acknowledgements_that_it_understands(net: Network) -> None:
+    """It treats client-individual as auto, and its messages of 1.2 have no header ack."""
+    endpoint = net.scripted("1.2")
+    endpoint.headers = {"server": "coilmq/1.1.0"}
+    subscribed = net.connected(endpoint).subscribe(QUEUE, prefetch=10)
+    net.run()
+    [frame] = endpoint.peer.take("SUBSCRIBE")
+    assert frame.headers["ack"] == "client"
+    endpoint.peer.confirm(frame)
+    subscription = net.wait(subscribed)
+    headers = {"subscription": subscription.id, "destination": QUEUE, "message-id": "m"}
+    for _ in range(2):
+        endpoint.peer.send("MESSAGE", headers)
+    first, second = (net.wait(subscription.get()) for _ in range(2))
+    assert result(first.ack()) is True
+    assert subscription.ack_all([first, second]) == 1
+    net.run()
+    names = {"id": subscription.id, "message-id": "m"}
+    assert [each.headers for each in endpoint.peer.take("ACK")] == [names, names]
+
+
 def test_a_message_is_settled_once(net: Network) -> None:
     _, endpoint, _, [message] = received(net)
     assert result(message.ack()) is True

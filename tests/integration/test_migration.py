@@ -25,7 +25,8 @@ COUNT = 20
 
 def commands(page: str, name: str) -> list[list[str]]:
     """Return the commands ``stompkit NAME`` of a page, each as words."""
-    text = (PAGES / f"migration-{page}.rst").read_text(encoding="utf-8")
+    file = "migration.rst" if page == "coilmq" else f"migration-{page}.rst"
+    text = (PAGES / file).read_text(encoding="utf-8")
     joined = re.sub(r" \\\n +", " ", text)
     return [shlex.split(line) for line in re.findall(rf"^ +(stompkit {name} .*)", joined, re.M)]
 
@@ -128,3 +129,33 @@ def test_the_commands_of_the_page_move_all_messages_in_order(
             finally:
                 process.terminate()
         assert process.returncode == 0
+
+
+def test_the_commands_of_the_page_move_the_messages_of_coilmq() -> None:
+    [bridge] = commands("coilmq", "bridge")
+    bodies = [b"%d" % number for number in range(COUNT)]
+    with launch(LaunchConfig(name=require("coilmq"))) as old, launch(LaunchConfig()) as new:
+        host = f"?vhost={old.vhost}"
+        urls = {**os.environ, "OLD": old.url + host, "NEW": new.url}
+        with old.client() as client:
+            for body in bodies:
+                client.send("/queue/dead", body, receipt=True)
+        moved = ["stompkit", "move", "/queue/dead", QUEUES[0], "--mq", "env:OLD"]
+        received = ["stompkit", "receive", "/queue/dead", "--mq", "env:OLD", "--timeout", "0.5"]
+        for command, status, said in (
+            (moved, 0, f"{COUNT} messages moved\n"),
+            (received, 3, ""),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-m", *command], env=urls, capture_output=True, text=True
+            )
+            assert (done.returncode, done.stdout, done.stderr) == (status, said, "")
+        with subprocess.Popen([sys.executable, "-m", *bridge], env=urls) as process:
+            try:
+                with new.client() as client:
+                    client.subscribe(QUEUES[0])
+                    found = client.receive_many(COUNT, 60.0)
+            finally:
+                process.terminate()
+        assert process.returncode == 0
+        assert sorted(message.body for message in found) == sorted(bodies)

@@ -13,6 +13,7 @@ from stompkit.server.admin.context import Context
 from stompkit.server.admin.events import Streams
 from stompkit.server.admin.guard import Guard
 from stompkit.server.admin.resource import Front
+from stompkit.server.admin.roles import watched_tokens
 from stompkit.server.admin.site import AdminSite
 from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
@@ -22,7 +23,6 @@ from stompkit.server.listen.listeners import ListenError, reason_of
 from stompkit.server.log import process_events
 from stompkit.server.process.activation import Activation
 from stompkit.server.process.assembly import Access
-from stompkit.server.settings.admin_checks import token_in
 from stompkit.server.settings.process import Settings
 
 __all__ = ["Admin"]
@@ -50,10 +50,7 @@ class Admin:
         ValueError if a token cannot be read.
         """
         own = settings.admin
-        token, read_token = (
-            None if path is None else token_in(path)
-            for path in (own.token_file, own.read_token_file)
-        )
+        tokens = watched_tokens(own)
         self._reactor = reactor
         self._endpoints = own.endpoints
         self._statistics = Statistics(broker, reactor, own.max_followed)
@@ -61,7 +58,7 @@ class Admin:
             broker, settings, self._statistics, trouble, reactor, access, activation
         )
         self._streams = Streams(context, own)
-        guard = Guard(token, own.hosts, context.login_limiter, reactor.seconds, read_token)
+        guard = Guard(tokens, own.hosts, context.login_limiter, reactor.seconds)
         front = Front(context, guard, self._streams)
         self._site = AdminSite(front, own, reactor)
         self.ports: list[IListeningPort] = []

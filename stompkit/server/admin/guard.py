@@ -9,7 +9,7 @@ from typing import Final
 
 from stompkit.server.admin.errors import AdminError, refuse
 from stompkit.server.admin.request import HttpRequest
-from stompkit.server.admin.roles import Role
+from stompkit.server.admin.roles import AdminTokens, Role
 from stompkit.server.listen.origins import host_of, origin_of
 from stompkit.server.login.login_limiter import LoginLimiter, Outcome, Verdict
 from stompkit.server.settings.endpoint_checks import is_loopback
@@ -39,20 +39,19 @@ class Guard:
 
     def __init__(
         self,
-        token: bytes | None,
+        tokens: Callable[[], AdminTokens] | None,
         hosts: Sequence[str],
         login_limiter: LoginLimiter,
         now: Callable[[], float],
-        read_token: bytes | None = None,
     ) -> None:
-        """Use the token, if there is one, and the allowed host names.
+        """Use the tokens, if there are any, and the allowed host names.
 
-        ``read_token`` is the token of readers, who may change nothing. ``login_limiter`` limits the
-        rate of wrong tokens, ``now`` returns the current time.
+        ``tokens`` returns those that are in force. ``login_limiter`` limits the rate of wrong
+        tokens, ``now`` returns the current time.
         """
-        self._token = token
+        self._tokens = tokens
         # A reader's token that cannot be guessed, if there is none.
-        self._read_token = secrets.token_bytes() if read_token is None else read_token
+        self._no_token = secrets.token_bytes()
         self._login_limiter = login_limiter
         self._now = now
         self._hosts = {each.lower().rstrip(".") for each in hosts}
@@ -64,7 +63,7 @@ class Guard:
         """
         header = _header(request, b"host")
         host = host_of(header)
-        if self._token is not None and (host or not header):
+        if self._tokens is not None and (host or not header):
             return
         if host not in self._hosts and not is_loopback(host):
             refuse(
@@ -78,7 +77,7 @@ class Guard:
 
         A refusal of a wrong token is delayed if many of them arrive from its address.
         """
-        if self._token is None:
+        if self._tokens is None:
             return Role.OPERATOR
         header = request.getHeader(b"authorization") or b""
         kind, _, token = header.partition(b" ")
@@ -89,8 +88,9 @@ class Guard:
         login_limiter, now = self._login_limiter, self._now()
         attempt = login_limiter.attempt(peer, "", header.decode("latin-1"))
         # All are always compared, so that timing reveals nothing.
-        is_operator = compare_digest(token.strip(), self._token)
-        is_reader = compare_digest(token.strip(), self._read_token)
+        right = self._tokens()
+        is_operator = compare_digest(token.strip(), right.operator)
+        is_reader = compare_digest(token.strip(), right.reader or self._no_token)
         is_right = (is_operator or is_reader) and kind.lower() == b"bearer"
         # A right token is never limited: others at its address could otherwise lock it out. A token
         # is too long to be guessed, and a comparison costs nothing, unlike the check of a passcode.

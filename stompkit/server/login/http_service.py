@@ -29,6 +29,7 @@ from zope.interface import implementer
 
 from stompkit._common.secrets import mask_url
 from stompkit.server.log import login_events
+from stompkit.server.process.watched_files import Watched
 from stompkit.server.settings.http_service import HttpService, Seconds
 
 __all__ = ["Answer", "ServiceClient"]
@@ -76,10 +77,10 @@ class ServiceClient:
             connectTimeout=service.timeout_s,
             pool=self._pool,
         )
-        self._headers = Headers({"content-type": ["application/json"]})
+        self._token: Watched[str] | None = None
         if service.token_file is not None:
-            token = Path(service.token_file).read_text(encoding="ascii").strip()
-            self._headers.setRawHeaders("authorization", [f"Bearer {token}"])
+            file = Path(service.token_file)
+            self._token = Watched([file], lambda: file.read_text(encoding="ascii").strip())
         self._slots = DeferredSemaphore(service.max_concurrent)
         self._trouble: str | None = None
         self._refused = 0
@@ -117,7 +118,10 @@ class ServiceClient:
             self._slots.release()
 
     async def _exchange(self, question: bytes) -> Answer:
-        response = await self._agent.request(b"POST", self._url, self._headers, _Body(question))
+        headers = Headers({"content-type": ["application/json"]})
+        if self._token is not None:
+            headers.setRawHeaders("authorization", [f"Bearer {self._token.get()}"])
+        response = await self._agent.request(b"POST", self._url, headers, _Body(question))
         body = await _read(response, self._service.max_answer_bytes)
         if response.code != _OK:
             raise _UnusableError(f"status {response.code}")

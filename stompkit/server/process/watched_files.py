@@ -1,4 +1,4 @@
-"""Files that are reloaded when they change: passwords, certificates."""
+"""Files that are reloaded when they change: passwords, certificates, tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ T = TypeVar("T")
 class Watched(Generic[T]):
     """Content of some files, as of their last valid change.
 
-    An invalid change is logged once, and the previous content stays.
+    An invalid change is logged once, and the previous content stays. A file that could not be read
+    is tried again at each check: a repaired right of a directory does not change the file.
     """
 
     def __init__(self, paths: Sequence[Path], read: Callable[[], T]) -> None:
@@ -29,13 +30,15 @@ class Watched(Generic[T]):
         self._read = read
         self._state = self._look()
         self._value = read()
+        self._is_unreadable = False
         #: Number of times that changed files were read.
         self.reloads = 0
 
     def get(self) -> T:
         """Return the current content; checks the files each time, and reloads changed ones."""
         state = self._look()
-        if state != self._state:
+        has_changed = state != self._state
+        if has_changed or self._is_unreadable:
             self._state = state
             # The certificate and its key may be in one file.
             names = ", ".join(dict.fromkeys(map(str, self._paths)))
@@ -43,19 +46,22 @@ class Watched(Generic[T]):
                 self._value = self._read()
                 self.reloads += 1
             except (OSError, ValueError) as error:
-                process_events.file_invalid(path=names, error=str(error))
+                self._is_unreadable = isinstance(error, OSError)
+                if has_changed:
+                    process_events.file_invalid(path=names, error=str(error))
             else:
+                self._is_unreadable = False
                 process_events.file_reloaded(path=names)
         return self._value
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
+    def _look(self) -> list[tuple[int, ...] | None]:
         return [_state(path) for path in self._paths]
 
 
-def _state(path: Path) -> tuple[int, int, int] | None:
-    """Return the time, size and identity of a file, which reveal a change; ``None`` if missing."""
+def _state(path: Path) -> tuple[int, ...] | None:
+    """Return what reveals a change of a file or of its owner and mode; ``None`` if missing."""
     try:
         status = path.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

@@ -28,7 +28,8 @@ class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     can read requests and answers."""
     token_file: str | None = None
     """A file with a token of 16 characters or more, which has to come with every request as
-    ``Authorization: Bearer``; ``/health`` and ``/ready`` go without."""
+    ``Authorization: Bearer``; ``/health`` and ``/ready`` go without. A changed file is read
+    again, and the former token ends."""
     read_token_file: str | None = None
     """A file with another token, for users who may read everything and change nothing, and for
     programs such as Prometheus. It needs ``token_file``."""

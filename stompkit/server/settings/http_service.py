@@ -30,7 +30,7 @@ class HttpService(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A PEM file of authorities, one of which must have signed the certificate of an ``https``
     service; without it those of the machine are trusted."""
     token_file: str | None = None
-    """A file with a token, sent as ``Authorization: Bearer``."""
+    """A file with a token, sent as ``Authorization: Bearer``. A changed file is read again."""
     allow_plain_text: bool = False
     """``true`` allows ``http`` to another machine, with passcodes and messages in clear."""
     timeout_s: Annotated[float, Meta(gt=0)] = 5.0

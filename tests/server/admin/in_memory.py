@@ -11,6 +11,7 @@ from stompkit.server.admin.context import Context
 from stompkit.server.admin.events import Streams
 from stompkit.server.admin.guard import Guard
 from stompkit.server.admin.resource import Front
+from stompkit.server.admin.roles import AdminTokens
 from stompkit.server.admin.site import AdminSite
 from stompkit.server.admin.statistics import Statistics
 from stompkit.server.login.login_limiter import LoginLimiter
@@ -28,8 +29,9 @@ def admin_connection(broker: MemoryBroker, read_token: bytes | None = None) -> M
     settings = AdminSettings()
     statistics = Statistics(broker.broker, clock, settings.max_followed)
     context = Context(broker.broker, Settings(), statistics, lambda: None, clock)
-    token = None if read_token is None else b"the-token-of-operators"
-    guard = Guard(token, (), LoginLimiter(ThrottleSettings()), clock.seconds, read_token)
+    tokens = AdminTokens(b"the-token-of-operators", read_token)
+    limiter = LoginLimiter(ThrottleSettings())
+    guard = Guard(None if read_token is None else lambda: tokens, (), limiter, clock.seconds)
     front = Front(context, guard, Streams(context, settings))
     peer = IPv4Address("TCP", "127.0.0.1", 1)
     transport = MemoryTransport(broker.clock, peer)

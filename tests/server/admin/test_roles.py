@@ -97,6 +97,26 @@ def test_readers_read_everything(guarded: Served, path: str) -> None:
     assert guarded.request(path, READER).status == 200
 
 
+def test_changed_tokens_are_in_force_at_once(guarded: Served) -> None:
+    """A token that has leaked ends without a restart, which would end all clients, too."""
+    operator, reader = (guarded.settings.with_name(name) for name in ("operator", "reader"))
+    try:
+        operator.write_text(f"{OPERATOR}-2\n")
+        reader.write_text(f"{READER}-2\n")
+        for token in (OPERATOR, READER):
+            assert guarded.request("/api/v1/me", token).code == "unauthorised"
+        assert guarded.request("/api/v1/me", f"{OPERATOR}-2").json == {"role": "operator"}
+        assert guarded.request("/api/v1/me", f"{READER}-2").json == {"role": "reader"}
+        for text in ("short", f"{OPERATOR}-2"):
+            reader.write_text(text)
+            assert guarded.request("/api/v1/me", f"{READER}-2").json == {"role": "reader"}
+        guarded.process.wait_for("must not have the token of")
+    finally:
+        operator.write_text(OPERATOR)
+        reader.write_text(READER)
+    assert guarded.request("/api/v1/me", OPERATOR).json == {"role": "operator"}
+
+
 def test_a_broker_without_tokens_has_operators_only(ask: Asker) -> None:
     assert ask.get("me") == {"role": "operator"}
 

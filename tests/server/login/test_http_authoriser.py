@@ -625,6 +625,9 @@ async def test_the_token_is_sent_and_not_shown(tmp_path: Path) -> None:
     assert await asked(authoriser, request()) == YES
     assert running.service.headers[0]["authorization"] == "Bearer abc"
     assert "abc" not in repr(settings)
+    path.write_text("changed\n")
+    assert await asked(authoriser, request()) == YES
+    assert running.service.headers[1]["authorization"] == "Bearer changed"
     await ended(running, authoriser)
 
 

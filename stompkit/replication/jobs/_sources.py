@@ -79,6 +79,8 @@ class SourceOpener:
             status.unconfirmed = publication.unconfirmed
             status.position = publication.position
             status.lag_s = publication.lag_s
+            problem = self._job.without_secrets(publication.problem)
+            status.error = status.error or problem
             fill_more(status)
 
         self._target.connect(stack)

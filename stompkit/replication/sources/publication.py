@@ -100,6 +100,8 @@ class Publication:
         self._published = 0
         self._changes = 0
         self._lag_s: float | None = None
+        #: Why the log cannot be read at present, for the status; empty while it can.
+        self.problem = ""
 
     def __repr__(self) -> str:
         """Show the origin and the last sequence number."""

@@ -248,6 +248,32 @@ def test_the_status_of_a_job_whose_source_is_away_says_so(
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_the_status_of_a_job_whose_server_is_away_says_so(
+    request: pytest.FixtureRequest, described: Described, tmp_path: Path, kind: str
+) -> None:
+    shared: SqlServer = request.getfixturevalue(kind)
+    copy = target(tmp_path / "copy.db")
+    with type(shared)() as server:
+        url = server.url(server.new_database())
+        engine = create_engine(url, poolclass=NullPool)
+        with engine.begin() as connection:
+            connection.execute(text("CREATE TABLE users (id INT PRIMARY KEY, email VARCHAR(20))"))
+            connection.execute(text("INSERT INTO users VALUES (1, NULL)"))
+        source = engine.url.set(drivername=kind).render_as_string(hide_password=False)
+        with running(described(source, f"sqlite:///{copy}", slot="away")) as found:
+            assert wait_until(lambda: len(users(copy)) == 1, LONG_S), found.error
+            server.kill()
+            assert wait_until(lambda: found.job.status().error != "", LONG_S)
+            assert found.job.status().phase == "streaming"
+            server.start()
+            with engine.begin() as connection:
+                connection.execute(text("INSERT INTO users VALUES (2, NULL)"))
+            assert wait_until(lambda: len(users(copy)) == 2, LONG_S), found.error
+            assert wait_until(lambda: found.job.status().error == "", LONG_S)
+    assert found.error is None
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_a_snapshot_is_over_when_its_last_row_is_there(
     request: pytest.FixtureRequest, described: Described, tmp_path: Path, kind: str
 ) -> None:

@@ -266,6 +266,7 @@ class MysqlPublisher:
                 if (self._publication.sequence, self._checkpoints.pending) != before:
                     backoff.reset()
                 wait_s = backoff.fail()
+                self._publication.problem = str(lost)
                 _log.warning(
                     "%s: %s; trying again in %g s", self._dsn.server, lost, round(wait_s, 1)
                 )
@@ -321,6 +322,7 @@ class MysqlPublisher:
         self._checkpoints.begin_stream()
         try:
             for event in stream.events():
+                self._publication.problem = ""
                 if self._stop.is_set():
                     return True
                 if isinstance(event, HeartbeatLogEvent):

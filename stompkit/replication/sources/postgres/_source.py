@@ -227,11 +227,12 @@ class PostgresPublisher:
                     raise
                 if self._publication.published > published:
                     delay_s = _DELAY_S
+                self._publication.problem = str(error).strip()
                 _log.warning(
                     "%s: the stream has broken, another try in %.1f s: %s",
                     self._dsn.server,
                     delay_s,
-                    str(error).strip(),
+                    self._publication.problem,
                 )
             if self._stop.wait(delay_s):
                 raise _StoppedError
@@ -308,6 +309,7 @@ class PostgresPublisher:
                     self._copier.run(connection, exported)
                 if to_copy(self._publication.state):
                     self._copy_again(connection)
+                self._publication.problem = ""
                 self._follower.run(connection, replication)
 
     def _free_slot(self, connection: Connection) -> Slot | None:

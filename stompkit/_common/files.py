@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
+from stompkit._common.clock import monotonic
+
 __all__ = [
     "GRACE_S",
     "FileLock",
@@ -235,9 +237,9 @@ class FileLock:
         By default it waits for a process that only asks, with :func:`is_locked`. Raises
         LockedError if another process holds it, and OSError.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else monotonic() + timeout_s
         while (descriptor := self._lock(waits=deadline is None)) is None:
-            if deadline is not None and time.monotonic() >= deadline:
+            if deadline is not None and monotonic() >= deadline:
                 raise LockedError(self.path, self.holder())
             time.sleep(_RETRY_S)
         line = f"{os.getpid()} {socket.gethostname()}\n".encode()

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -197,6 +198,16 @@ def test_one_object_holds_the_lock_at_a_time(tmp_path: Path) -> None:
     with second.acquire(timeout_s=0.0):
         assert second.is_held
     second.release()
+
+
+def test_a_lock_is_refused_while_a_test_has_frozen_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As freezegun does; launches of brokers wait for locks of directories."""
+    with FileLock(tmp_path / "lock").acquire():
+        monkeypatch.setattr(time, "monotonic", lambda: 1.0)
+        with pytest.raises(LockedError):
+            FileLock(tmp_path / "lock").acquire(timeout_s=0.1)
 
 
 def test_a_lock_ends_with_its_process(tmp_path: Path, holder: subprocess.Popen[str]) -> None:

@@ -57,9 +57,10 @@ class Recorder:
     def __init__(self, secret: str | None = None) -> None:
         """Start now; ``secret`` is a text to mask."""
         self.began = time.monotonic()
-        self._secret = secret if secret and len(secret) >= _SECRET_CHARACTERS else ""
+        long_enough = secret if secret and len(secret) >= _SECRET_CHARACTERS else ""
         #: The secret in all forms in which a target or the suite may write it, longest first.
-        self._forms = _forms(self._secret)
+        self._forms = _forms(long_enough)
+        self._octet_forms = [form.encode(*_OCTETS) for form in self._forms]
         self._first: list[WireEvent] = []
         self._last: deque[WireEvent] = deque(maxlen=_LAST_EVENTS)
         self._shown_bytes = 0
@@ -108,10 +109,10 @@ class Recorder:
         stream = connection, direction
         begun = self._lines.get(stream, b"")
         # A secret that is cut at the end would not be recognised.
-        most = _SHOWN_BYTES + max((len(form.encode(*_OCTETS)) for form in self._forms), default=0)
+        most = _SHOWN_BYTES + max(map(len, self._octet_forms), default=0)
         masked = _PASSCODE.sub(_NAME + _HIDDEN, begun + octets[:most])[len(begun) :]
-        for form in self._forms:
-            masked = masked.replace(form.encode(*_OCTETS), _HIDDEN)
+        for form in self._octet_forms:
+            masked = masked.replace(form, _HIDDEN)
         line_start = octets.rfind(b"\n") + 1
         line = octets[line_start : line_start + len(_NAME)]
         self._lines[stream] = line if line_start else (begun + line)[: len(_NAME)]

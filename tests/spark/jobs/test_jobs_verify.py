@@ -64,13 +64,17 @@ class Shop:
 
     def __init__(self, folder: Path, source: str = "") -> None:
         """Prepare without connecting; the source is SQLite by default."""
-        self.url = f"sqlite:///{folder}/copy.sqlite"
+        self.file = folder / "shop.toml"
         source = source or f"sqlite:///{folder}/shop.sqlite"
         self.source: Engine = create_engine(source, poolclass=NullPool)
-        self.target: Engine = create_engine(self.url, poolclass=NullPool)
-        self.file = folder / "shop.toml"
-        url = self.source.url.render_as_string(hide_password=False)
-        self.describe(f'[verify]\nsource = "{url}"\nsettle = "0s"\n')
+        self.copy_to(f"sqlite:///{folder}/copy.sqlite")
+
+    def copy_to(self, url: str) -> None:
+        """Use this database as the replica."""
+        self.url = url
+        self.target: Engine = create_engine(url, poolclass=NullPool)
+        source = self.source.url.render_as_string(hide_password=False)
+        self.describe(f'[verify]\nsource = "{source}"\nsettle = "0s"\n')
 
     def describe(self, more: str) -> None:
         """Write the file."""
@@ -255,10 +259,7 @@ def test_what_was_replicated_is_equal_whatever_the_target_made_of_it(
     shop = Shop(tmp_path, database.url(database.new_database()))
     if target != "sqlite":
         other: SqlServer = request.getfixturevalue(target)
-        shop.url = other.url(other.new_database())
-        shop.target = create_engine(shop.url, poolclass=NullPool)
-        url = shop.source.url.render_as_string(hide_password=False)
-        shop.describe(f'[verify]\nsource = "{url}"\nsettle = "0s"\n')
+        shop.copy_to(other.url(other.new_database()))
     single = "FLOAT" if source == "mariadb" else "REAL"
     change(
         shop.source,
@@ -337,10 +338,7 @@ def test_ranges_of_keys_have_any_size(
     shop = Shop(tmp_path, database.url(database.new_database()))
     if target != "sqlite":
         other: SqlServer = request.getfixturevalue(target)
-        shop.url = other.url(other.new_database())
-        shop.target = create_engine(shop.url, poolclass=NullPool)
-        url = shop.source.url.render_as_string(hide_password=False)
-        shop.describe(f'[verify]\nsource = "{url}"\nsettle = "0s"\n')
+        shop.copy_to(other.url(other.new_database()))
     change(shop.source, "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, v INT)")
     change(shop.target, f"CREATE TABLE t (id {type_}, v INT)")
     keys = [0, 1, 2**31, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
@@ -393,10 +391,7 @@ def test_arrays_are_compared_with_a_copy_of_any_kind(
     shop = Shop(tmp_path, database.url(database.new_database()))
     if target != "sqlite":
         other: SqlServer = request.getfixturevalue(target)
-        shop.url = other.url(other.new_database())
-        shop.target = create_engine(shop.url, poolclass=NullPool)
-        url = shop.source.url.render_as_string(hide_password=False)
-        shop.describe(f'[verify]\nsource = "{url}"\nsettle = "0s"\n')
+        shop.copy_to(other.url(other.new_database()))
     columns = ", ".join(f"c{at} {kind}" for at, kind in enumerate(ARRAYS))
     change(shop.source, f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
     for at, (held, _) in enumerate(ARRAYS.values()):
@@ -421,13 +416,10 @@ def test_times_without_a_type_are_compared(
     columns = FAR if target == "sqlite" else FAR | ARRAY
     if target == "postgresql":
         name = database.new_database()
-        shop.url = database.url(name)
-        shop.target = create_engine(shop.url, poolclass=NullPool)
+        shop.copy_to(database.url(name))
         change(shop.target, f"ALTER DATABASE {name} SET timezone = 'Asia/Kathmandu'")
         change(shop.target, f"ALTER DATABASE {name} SET datestyle = 'German'")
         shop.target.dispose()
-        url = shop.source.url.render_as_string(hide_password=False)
-        shop.describe(f'[verify]\nsource = "{url}"\nsettle = "0s"\n')
     else:
         texts = ", ".join(f"{column.split()[0]} TEXT" for column in columns)
         change(shop.target, f"CREATE TABLE t (id INTEGER PRIMARY KEY, {texts})")

@@ -65,7 +65,8 @@ def _time_of(path: Path) -> float | None:
 
 def _set_time(path: Path, time_s: float) -> None:
     try:
-        path.touch()
+        if not path.exists():
+            path.touch()
         os.utime(path, (time_s, time_s))
     except OSError as error:
         _log.warning("the time of %s cannot be set: %s", path, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import merge
 from itertools import pairwise
 from operator import itemgetter
@@ -62,10 +62,12 @@ class Memory:
             fresh.records.append(record)
         return fresh
 
-    def add(self, keys: Mapping[str, int] | Iterable[tuple[str, int]]) -> None:
+    def add(self, keys: Iterable[tuple[str, int]]) -> None:
         """Remember keys with checksums of bodies, and evict the oldest beyond the limit."""
         known = self._keys
-        known.update(keys)
+        for key, crc in keys:
+            known[key] = crc
+            known.move_to_end(key)
         for _ in range(len(known) - self._most):
             known.popitem(last=False)
 

@@ -126,7 +126,7 @@ class SpoolWriter:
             self._head.publish(tuple(tail.pending_end for tail in tails))
             for tail in touched:
                 tail.keep()
-            self._memory.add(keys)
+            self._memory.add(keys.items())
         except (OSError, ValueError):
             for tail in tails:
                 tail.drop()

@@ -199,6 +199,20 @@ def test_a_message_that_comes_again_with_another_body_is_told(
     assert all("e-0" in each and "another body" in each for each in warnings)
 
 
+@pytest.mark.parametrize("opens_again", [False, True])
+def test_a_key_that_is_used_again_is_among_the_last_ones(
+    tmp_path: Path, *, opens_again: bool
+) -> None:
+    """A broker may use an id for another message, which is not marked as redelivered."""
+    with SpoolWriter(tmp_path, remembered=2) as writer:
+        for number in (0, 1, 0, 2):
+            assert writer.append([record(number)], redelivered=[False]) == 1
+        if not opens_again:
+            assert writer.append([record(0)], redelivered=[True]) == 0
+    with SpoolWriter(tmp_path, remembered=2) as writer:
+        assert writer.append([record(0)], redelivered=[True]) == 0
+
+
 def test_each_message_needs_a_mark(tmp_path: Path) -> None:
     with SpoolWriter(tmp_path) as writer:
         with pytest.raises(ValueError, match="shorter"):

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote as quoted
 from typing import Final, NoReturn, TypeVar
 
 from stompkit._common.addresses import has_scheme
@@ -17,6 +18,8 @@ __all__ = ["Parser", "Subcommands", "argument_type", "is_path", "positive"]
 
 _Value = TypeVar("_Value")
 
+#: The start of argparse's message about missing arguments.
+_REQUIRED: Final = "the following arguments are required: "
 #: Names of arguments that are paths, beside those of the type Path.
 _PATHS: Final = frozenset({"DIR", "DIRECTORY", "FILE", "FOLDER", "SPOOL", "STORE"})
 #: Those of them that can also be URLs.
@@ -54,14 +57,25 @@ class Parser(argparse.ArgumentParser):
 
     #: Options that users of similar programs expect, with what to write instead.
     others: Mapping[str, str] = {}
+    #: What to write instead of an argument too many; ``{}`` stands for that argument.
+    spare = ""
     _given: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
         """Print the mistake, and where help is; exit with the status 2."""
         message = re.sub(r"^argument (\S+): ", lambda found: f"{self._name(found[1])}: ", message)
-        message = message.replace("the following arguments are required:", "missing:")
+        if message.startswith(_REQUIRED):
+            names = message.removeprefix(_REQUIRED).split(", ")
+            message = f"missing: {', '.join(map(self._with_value, names))}"
         end = "" if message.endswith((".", "?")) else "."
         self.exit(2, f"{self.prog}: {message}{end} See {self.prog} --help\n")
+
+    def _with_value(self, name: str) -> str:
+        """Return the name of an option with that of its value, if it is an option."""
+        for action in self._actions:
+            if name in action.option_strings and isinstance(action.metavar, str):
+                return f"{name} {action.metavar}"
+        return name
 
     def _name(self, names: str) -> str:
         """Return that of an option's names that was given, or the first long one."""
@@ -110,7 +124,10 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, argument: str) -> str:
         if not argument.startswith("-"):
-            return f"there is one argument too many: {argument!r}"
+            hint = ""
+            if self.spare and not has_scheme(argument):
+                hint = f"; write {self.spare.format(quoted(argument))}"
+            return f"there is one argument too many: {argument!r}{hint}"
         name = argument.partition("=")[0]
         if name in self.others:
             return f"there is no option {name}; write {self.others[name]}"

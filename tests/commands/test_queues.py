@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,50 @@ def test_dead_letters_are_sent_back(commands: Commands, name: str) -> None:
 
 
 # Errors.
+
+
+def test_a_sender_that_waits_is_seen_at_both_ends(
+    stomp_broker_factory: BrokerFactory, tmp_path: Path
+) -> None:
+    """It would otherwise wait for ever, and nobody would know why."""
+    config = tmp_path / "stompkit.toml"
+    config.write_text(
+        '[[destination]]\nname = "/queue/full"\nmax_queue_messages = 2\nwhen_full = "block"\n',
+        encoding="utf-8",
+    )
+    arguments = ("--config", str(config))
+    with stomp_broker_factory("stompkit", admin=True, arguments=arguments) as broker:
+        commands = Commands(broker)
+        commands.environment["STOMPKIT_ADMIN"] = broker.admin_url
+        sending = commands.start("send", "/queue/full", "x", "--count", "5", stderr=subprocess.PIPE)
+        assert sending.stderr is not None
+        line = sending.stderr.readline().decode()
+        assert line.startswith("stompkit send: waiting: ")
+        assert "`stompkit connections` of the broker shows `blocked`" in line
+        [_, shown] = commands.run("connections").decode().splitlines()
+        assert shown.endswith("blocked")
+        commands.take("/queue/full", 5)
+        assert sending.wait(LONG_S) == 0
+        assert sending.stderr.read() == b""
+        sending.stderr.close()
+        commands.run("send", "/queue/full", "x", "--count", "2")
+        assert "blocked" not in commands.run("connections").decode()
+
+
+def test_a_dead_letter_that_does_not_exist_is_no_success(commands: Commands, name: str) -> None:
+    commands.run("send", f"/queue/{name}", "1")
+    refuse_all(commands, f"/queue/{name}", 1)
+    said = commands.both("retry", f"/dlq/{name}", "--id", "none-such", status=1)[1]
+    assert f"/dlq/{name} has no message with the id none-such" in said
+
+
+def test_tls_to_an_interface_without_it_fails_at_once(commands: Commands) -> None:
+    """The server would wait for the end of a request, and the client for an answer."""
+    url = commands.environment["STOMPKIT_ADMIN"].replace("http://", "https://")
+    began = time.monotonic()
+    said = commands.both("queues", "--admin", url, status=1)[1]
+    assert time.monotonic() - began < LONG_S / 3
+    assert said.endswith(". Write http:// if the interface has no TLS.\n")
 
 
 def test_a_refusal_is_told_with_its_code(commands: Commands) -> None:

@@ -38,6 +38,7 @@ def main(arguments: list[str]) -> int:
     """Change a password file."""
     options = _options(arguments)
     try:
+        _check_order(options)
         before = _lines(options.file)
         lines = _without(before, options.user)
         if options.remove:
@@ -93,6 +94,15 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     if not all(_is_word(each, ":,") for each in options.group):
         made.error("a group's name is printable and has neither colon nor comma")
     return options
+
+
+def _check_order(options: argparse.Namespace) -> None:
+    """Refuse a name that is the path of a file, with a password file that does not exist."""
+    if not options.file.exists() and Path(options.user).is_file():
+        raise _RefusedError(
+            f"{options.user} is a file, and {options.file} does not exist: write FILE before USER,"
+            f" as in stompkit passwd {options.user} {options.file}"
+        )
 
 
 def _is_word(text: str, forbidden: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import BinaryIO, Final
 
 from twisted.internet.defer import DeferredSemaphore
+from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
 from stompkit._commands.messages.lines import LineReader
@@ -27,6 +28,8 @@ __all__ = ["send"]
 _BEHIND_S: Final = 1.0
 #: Maximum wait for receipts after a signal, in seconds.
 _END_S: Final = 10.0
+#: Time without a receipt before the command says that it waits, in seconds.
+_SILENCE_S: Final = 5.0
 
 
 def send(broker: Broker, options: argparse.Namespace) -> int:
@@ -82,6 +85,7 @@ class _Sender:
     async def work(self, session: Session) -> int:
         """Send all messages; returns the exit status."""
         session.on_signal(lambda: self._interrupted(session))
+        silence = self._notice_silence(session)
         try:
             if self._options.transaction is not None:
                 await self._send_in_transactions(session)
@@ -91,6 +95,8 @@ class _Sender:
             print(f"stompkit send: {error}", file=sys.stderr)
             return 1
         finally:
+            if silence.running:
+                silence.stop()
             self._progress.end()
         if session.signal is not None and isinstance(self._error, ClientClosedError | None):
             raise InterruptedSessionError(session.signal)
@@ -98,6 +104,29 @@ class _Sender:
             self._report(self._error)
             return 1
         return 0
+
+    def _notice_silence(self, session: Session) -> LoopingCall:
+        """Say once that the command waits for receipts; a full queue can make it wait for ever."""
+        before = -1
+
+        def look() -> None:
+            nonlocal before
+            waiting = self._sent - self._confirmed
+            if waiting and self._confirmed == before and session.client.is_connected:
+                print(
+                    f"stompkit send: waiting: {amount(waiting, 'message')} without a receipt. If"
+                    " the queue is full and its sender has to wait, `stompkit connections` of the"
+                    " broker shows `blocked`",
+                    file=sys.stderr,
+                )
+                looking.stop()
+            before = self._confirmed
+
+        looking = LoopingCall(look)
+        looking.clock = session.reactor
+        if self._options.receipts and not self._options.quiet:
+            looking.start(_SILENCE_S, now=False)
+        return looking
 
     def _interrupted(self, session: Session) -> None:
         """Limit the wait for the receipts of sent messages."""
@@ -108,6 +137,8 @@ class _Sender:
         print(f"stompkit send: {reason}", file=sys.stderr)
         if self._sent > 1:
             summary = f"{self._confirmed:,} of {self._sent:,} messages were confirmed"
+            if self._confirmed < self._sent and self._options.receipts:
+                summary += "; the others can have arrived, too"
             print(f"stompkit send: {summary}", file=sys.stderr)
 
     async def _send_each(self, session: Session) -> None:

@@ -19,7 +19,8 @@ _EPILOG: Final = """\
   stompkit connections --watch                             again every two seconds, until Ctrl-C
   stompkit close "$(stompkit connections --filter ann --json | jq -r '.connections[0].id')"
 
-`in flight` counts messages that the client has not acknowledged yet.
+`in flight` counts messages that the client has not acknowledged yet. `blocked` marks a client that
+waits for room in a full queue: see when_full in the configuration.
 
 {admin}
 exit status: 0 success; 1 the broker refused the request or is unreachable; 2 wrong command line;
@@ -53,7 +54,7 @@ def _found(options: argparse.Namespace, admin: Admin) -> list[dict[str, Any]]:
 
 def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
     rows = [["id", "address", "user", "client id", "host", "protocol", "subscriptions"]]
-    rows[0] += ["in flight", "since"]
+    rows[0] += ["in flight", "since", ""]
     for each in found:
         texts = [each["id"], each["address"], each["user"], each["client_id"] or "", each["host"]]
         rows.append(
@@ -63,6 +64,7 @@ def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
                 f"{each['subscriptions']:,}",
                 f"{each['in_flight']:,}",
                 each["connected"].partition(".")[0].replace("T", " "),
+                "blocked" if each["is_blocked"] else "",
             ]
         )
     return table(rows, right=(6, 7))

@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     add("--vhost", metavar="NAME", help="list only destinations of this virtual host")
     add("--sort", choices=(*_SORTS,), default="name", help="sort by this column (default: name)")
     add_list_options(parser, "destinations")
+    parser.spare = "--filter {}"
     return parser
 
 

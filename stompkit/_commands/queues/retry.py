@@ -6,9 +6,16 @@ import argparse
 import json
 from typing import Final
 
-from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
+from stompkit._commands.shared.admin import (
+    Admin,
+    AdminError,
+    add_admin_options,
+    admin_parser,
+    on_admin,
+)
 from stompkit._common.arguments import positive
 from stompkit._common.spelling import amount
+from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
 
@@ -59,6 +66,12 @@ def _retry(admin: Admin, options: argparse.Namespace) -> int:
         ids=options.ids,
         limit=options.limit,
     )
+    if options.ids and not answer["retried"]:
+        ids = ", ".join(map(shown, options.ids))
+        raise AdminError(
+            f"{shown(options.destination)} has no message with the id {ids}, or its queue is full:"
+            " `stompkit peek` lists the ids"
+        )
     if options.json:
         print(json.dumps({"retried": answer["retried"]}))
     else:

@@ -206,6 +206,7 @@ def parser() -> argparse.ArgumentParser:
     add("--namespace", help="Redis: prefix of keys")
     add("--ttl", type=float, metavar="S", help="Redis: expire rows after this many seconds")
     add("--index", metavar="NAME", help="search: name of the index (default: {table})")
+    parser.spare = "--tables {}"
     return parser
 
 

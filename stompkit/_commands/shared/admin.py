@@ -195,11 +195,20 @@ class Admin:
                 raise
             problem = shown(reason_of(error))
             raise AdminError(
-                f"cannot connect to the admin interface at {self.label}: {problem}. Is a"
-                " broker running there with --admin?"
+                f"cannot connect to the admin interface at {self.label}: {problem}."
+                f" {self._advice(error)}"
             ) from None
         finally:
             connection.close()
+
+    def _advice(self, error: Exception) -> str:
+        """Return what to check after an error of the connection."""
+        is_refused = isinstance(error, ConnectionRefusedError | socket.gaierror)
+        if is_refused or self.label.startswith("unix:"):
+            return "Is a broker running there with --admin?"
+        if self.label.startswith("https://"):
+            return "Write http:// if the interface has no TLS."
+        return "Write https:// if the interface has TLS. Is a broker running there with --admin?"
 
     def _document(self, response: http.client.HTTPResponse) -> dict[str, Any]:
         document = _decoded(response.read(_MOST_BYTES))

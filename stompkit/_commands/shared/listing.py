@@ -46,7 +46,7 @@ def list_all(
 
     def document(admin: Admin) -> dict[str, Any]:
         found = find(admin)
-        if not found and not options.watch:
+        if not options.watch:
             _refuse_standby(admin)
         return {"total": len(found), items: found[: options.limit]}
 

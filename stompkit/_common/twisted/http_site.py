@@ -24,6 +24,8 @@ from stompkit._common.peers import Clock, PeerDeadline, has_unread
 __all__ = ["LimitedSite"]
 
 _MOST_HEAD_BYTES: Final = 96 * 1024
+#: First byte of a client that speaks TLS.
+_TLS: Final = b"\x16"
 
 
 class _Request(Request):
@@ -84,6 +86,7 @@ class _Channel(HTTPChannel):
         super().__init__()
         #: True if no more input is accepted from the client.
         self.is_over = False
+        self._has_input = False
         self._deadline: PeerDeadline | None = None
 
     def connectionMade(self) -> None:
@@ -98,6 +101,12 @@ class _Channel(HTTPChannel):
         """Process bytes, and start the time limit of a new request."""
         if self.is_over:
             return
+        if data[:1] == _TLS and not self._has_input:
+            # The client waits for an answer of TLS.
+            self.is_over = True
+            cast("ITransport", self.transport).loseConnection()
+            return
+        self._has_input = True
         if self._deadline is None and not self._handlingRequest:
             timeout_s = self.site.timeout_s
             clock = cast("Clock", self.site.clock)

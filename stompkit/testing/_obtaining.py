@@ -26,7 +26,7 @@ _OF_ANY: Final = frozenset(
     {"login", "passcode", "vhost", "queue_template", "topic_template", "frames"}
 )
 #: Fields of the settings that only some brokers support; others are launched without them.
-_OF_SOME: Final = frozenset({"quirks"})
+_OF_SOME: Final = frozenset({"config", "quirks"})
 
 
 class OwnBrokerNeededError(BrokerError):

@@ -92,6 +92,11 @@ _QUIRK: Final = Option(
     "NAMES",
     "let the stompkit broker imitate another broker, as in --mq-quirk artemis",
 )
+_CONFIG: Final = Option(
+    "mq_config",
+    "FILE",
+    "let the stompkit broker use the settings of this file, without its listeners and store",
+)
 _LOGIN: Final = Option("mq_login", "USER", "login name for the broker")
 _PASSCODE: Final = Option("mq_passcode", "PASSWORD", "password of --mq-login")
 _VHOST: Final = Option(
@@ -124,6 +129,7 @@ OPTIONS: Final = (
     _MQ,
     _BROKER,
     _QUIRK,
+    _CONFIG,
     _LOGIN,
     _PASSCODE,
     _VHOST,
@@ -168,10 +174,15 @@ class Settings:
             "queue_template": _template(*source(_QUEUE)),
             "topic_template": _template(*source(_TOPIC)),
             "quirks": _quirks(*source(_QUIRK)),
+            "config": source(_CONFIG)[0],
         }
         names = _names(*source(_BROKER), is_given=bool(addresses))
-        if fields["quirks"] is not None:
-            _check_has_quirks(source(_QUIRK)[1], names, is_given=bool(addresses))
+        for field, option, what in (
+            ("quirks", _QUIRK, "imitates others"),
+            ("config", _CONFIG, "reads this file"),
+        ):
+            if fields[field] is not None:
+                _check_is_ours(source(option)[1], what, names, is_given=bool(addresses))
         return cls(
             addresses=addresses,
             broker_names=names,
@@ -279,15 +290,15 @@ def _quirks(text: str | None, where: str) -> str | None:
     return text
 
 
-def _check_has_quirks(where: str, names: Sequence[str], *, is_given: bool) -> None:
-    """Raise SettingsError if no broker of this run can imitate others."""
+def _check_is_ours(where: str, what: str, names: Sequence[str], *, is_given: bool) -> None:
+    """Raise SettingsError if no broker of this run is one that can do this."""
     if not is_given and any(
         "quirks" in launcher_for(name).features for name in names or (_DEFAULT_BROKER,)
     ):
         return
     those = "a broker that runs already" if is_given else ", ".join(names)
     raise SettingsError(
-        f"{where}: only the broker {_DEFAULT_BROKER} imitates others when tests start it, and this"
+        f"{where}: only the broker {_DEFAULT_BROKER} {what} when tests start it, and this"
         f" run uses {those}: leave one of the options out"
     )
 

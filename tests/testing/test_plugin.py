@@ -288,13 +288,15 @@ def test_an_unknown_quirk_is_told_before_any_test_runs(
     ("option", "those"),
     [("--mq=localhost:1", "a broker that runs already"), ("--mq-broker=coilmq", "coilmq")],
 )
-def test_quirks_of_a_broker_that_has_none_are_an_error(
-    pytester: pytest.Pytester, option: str, those: str
+@pytest.mark.parametrize("own", ["--mq-quirk=artemis", "--mq-config=stompkit.toml"])
+def test_an_option_for_our_broker_is_an_error_with_others(
+    pytester: pytest.Pytester, own: str, option: str, those: str
 ) -> None:
     pytester.makepyfile(SHOW)
-    result = run(pytester, "--mq-quirk=artemis", option)
+    result = run(pytester, own, option)
     assert result.ret == USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --mq-quirk: only the broker stompkit *{those}: leave *"])
+    name = own.partition("=")[0]
+    result.stderr.fnmatch_lines([f"ERROR: {name}: only the broker stompkit *{those}: leave *"])
 
 
 def test_a_mistake_is_told_with_the_place_where_it_was_made(

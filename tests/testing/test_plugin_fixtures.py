@@ -406,6 +406,63 @@ def test_ours_takes_on_the_behaviour_of_another(pytester: pytest.Pytester) -> No
     run(pytester).assert_outcomes(skipped=1)
 
 
+SETTINGS = """
+[broker]
+hosts = ["/"]
+max_deliveries = 2
+[store]
+path = "/nosuch/messages"
+[auth]
+checkers = ["stompkit:/nosuch/users"]
+[auth.groups]
+shops = ["berlin"]
+[[rights]]
+destination = "/queue/orders"
+groups = ["shops"]
+allow = ["create", "read", "write"]
+[[listen]]
+endpoint = "unix:/nosuch/socket"
+[admin]
+endpoints = ["unix:/nosuch/admin"]
+[log]
+file = "/nosuch/log"
+"""
+
+
+def test_the_settings_of_a_real_broker_apply_without_its_files(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_anybody(stomp_client):
+            stomp_client.subscribe("/queue/a", ack="client-individual")
+            stomp_client.subscribe("/dlq/a")
+            stomp_client.send("/queue/a", "x")
+            stomp_client.nack(stomp_client.receive())
+            stomp_client.nack(stomp_client.receive())
+            assert stomp_client.receive().headers["dead-letter-reason"] == "max-deliveries"
+
+        def test_rights(stomp_broker_factory):
+            broker = stomp_broker_factory(login="berlin", passcode="x")
+            client = broker.client()
+            client.send("/queue/orders", "x")
+            client.send("/queue/a", "x", receipt=False)
+            assert client.next_frame().headers["stompkit-code"] == "not-authorised"
+        """
+    )
+    (pytester.path / "stompkit.toml").write_text(SETTINGS, encoding="utf-8")
+    run(pytester, "--mq-config=stompkit.toml").assert_outcomes(passed=2)
+
+
+def test_a_mistake_in_the_settings_of_a_real_broker_is_reported(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(stomp_client): pass")
+    result = run(pytester, "--mq-config=stompkit.toml")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*settings of stompkit.toml: No such file or directory. *"])
+    (pytester.path / "stompkit.toml").write_text("[broker]\nprefech = 1\n", encoding="utf-8")
+    result = run(pytester, "--mq-config=stompkit.toml")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*stompkit.toml, line 2: *prefech: unknown; *prefetch?"])
+
+
 # Capabilities.
 
 

@@ -58,7 +58,7 @@ _FORWARDED: Final = (
     signal.SIGUSR2,
 )
 #: Prefix of options of pytest whose counterparts here have none.
-_OF_PYTEST: Final = re.compile(r"--mq-(?=(broker|login|passcode|quirk)\b)")
+_OF_PYTEST: Final = re.compile(r"--mq-(?=(broker|config|login|passcode|quirk)\b)")
 #: Signals that a terminal also sends to the command.
 _FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 
@@ -73,6 +73,7 @@ def main(arguments: list[str]) -> int:
         passcode=options.passcode,
         arguments=tuple(options.broker_argument),
         quirks=options.quirk,
+        config=options.config,
         frames=options.frames is not None,
     )
     try:
@@ -109,6 +110,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAMES",
         help="comma-separated names of brokers and rules whose deviations from STOMP to "
         "imitate; -RULE excludes a rule; only for stompkit",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="use the settings of this file, without its listeners and store; with --login, users "
+        "have its rights; only for stompkit",
     )
     parser.add_argument(
         "--port", type=int, default=0, help="port to listen on (default: a free port)"

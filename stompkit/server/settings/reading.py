@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,10 +17,16 @@ from stompkit.server.settings.toml import Document, Place, SettingsError, nested
 __all__ = ["SettingsError", "merged", "parse_settings", "read_settings"]
 
 
-def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
+def read_settings(
+    path: Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    without: Collection[tuple[str, ...]] = (),
+) -> Settings:
     """Read a settings file; ``overrides`` are tables that take precedence over those of the file.
 
-    Raises :class:`SettingsError` with all problems.
+    The tables and keys of ``without`` are ignored in the file. Raises :class:`SettingsError` with
+    all problems.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")  # Windows writes a byte order mark
@@ -28,15 +34,23 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Set
         raise SettingsError([f"{path}: cannot be read: {reason_of(error)}"]) from None
     except UnicodeDecodeError:
         raise SettingsError([f"{path}: not UTF-8. Save the file as UTF-8."]) from None
-    return parse_settings(text, str(path), overrides)
+    return parse_settings(text, str(path), overrides, without=without)
 
 
-def parse_settings(text: str, name: str, overrides: Mapping[str, Any] | None = None) -> Settings:
+def parse_settings(
+    text: str,
+    name: str,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    without: Collection[tuple[str, ...]] = (),
+) -> Settings:
     """Parse the text of the file *name*, as :func:`read_settings` does."""
     if re.search(r"^\s*\[coilmq\]", text, re.MULTILINE):
         raise SettingsError([f"{name}: {_COILMQ}"])
     document = parse(text, name)
     try:
+        for each in without:
+            document.tables = _without(document.tables, each)
         document.tables = merged(document.tables, overrides or {})
         settings = _decoded(document)
         if settings is not None:
@@ -60,6 +74,15 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
         else:
             both[key] = value
     return both
+
+
+def _without(tables: Mapping[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
+    first, *rest = place
+    kept = {key: value for key, value in tables.items() if key != first}
+    if rest and first in tables:
+        inner = tables[first]
+        kept[first] = _without(inner, tuple(rest)) if isinstance(inner, Mapping) else inner
+    return kept
 
 
 def _decoded(document: Document) -> Settings | None:

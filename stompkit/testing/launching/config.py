@@ -80,6 +80,12 @@ class LaunchConfig:
     A comma-separated list of rules, and of brokers that each stand for all of their rules; a minus
     sign removes a rule: ``"rabbitmq,-receipt-order"``.
     """
+    config: str | os.PathLike[str] | None = None
+    """A configuration file of the broker whose settings apply to tests, too; stompkit only.
+
+    The listeners, the store, the log and the lease of the file are ignored. With a ``login`` its
+    rights and groups apply; without one, clients may do everything.
+    """
     websocket: bool = False
     """True if STOMP over WebSocket is also served, at ``RunningBroker.ws_url``; stompkit only.
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from tempfile import mkstemp
 from typing import Final
 
+from stompkit._common.spelling import amount
+
 __all__ = ["BY_HAND", "BrokerError", "BrokerMissingError", "BrokerStartError"]
 
 _SHOWN_LOG_LINES = 40
+_NUMBER: Final = re.compile(r"\d+")
 #: Remedy for a broker that ended without a known reason.
 BY_HAND: Final = "run the command by hand, in the directory of its log"
 
@@ -120,8 +125,14 @@ def _describe(attempt: Attempt) -> str:
 
 
 def _last_lines(log: str) -> list[str]:
-    """Quote the end of a log."""
-    shown = log.splitlines()[-_SHOWN_LOG_LINES:]
+    """Quote the end of a log; of lines that differ only in numbers, the first one."""
+    lines: list[str] = []
+    for _, group in groupby(log.splitlines(), lambda line: _NUMBER.sub("", line)):
+        first, *similar = group
+        lines.append(first)
+        if similar:
+            lines.append(f"({amount(len(similar), 'similar line')})")
+    shown = lines[-_SHOWN_LOG_LINES:]
     if not shown:
         return ["  the log is empty: the process wrote nothing"]
     return ["  last lines of the log:", *(f"    | {line}" for line in shown)]

@@ -152,7 +152,7 @@ def _is_odd(path: Path) -> bool:
 def _remedy_of_refusal(login: str | None) -> str:
     """Return the remedy for a broker that refuses CONNECT: more time would not help."""
     if login is None:
-        return "see why it refuses CONNECT; it may not take everybody"
+        return "if it checks logins, give one that it accepts by --mq-login and --mq-passcode"
     return (
         f"see whether this broker can have the login {login!r} with its passcode: some take blanks"
         " off, or give a character another meaning"

@@ -115,6 +115,7 @@ def _check(launcher: Launcher, config: LaunchConfig) -> None:
         "control": config.control,
         "admin": config.admin,
         "quirks": config.quirks is not None,
+        "config": config.config is not None,
         "websocket": config.websocket,
     }
     for feature, is_wanted in wanted.items():

@@ -6,7 +6,7 @@ import os
 import socket
 import stat
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred, succeed
@@ -16,9 +16,27 @@ from twisted.python.usage import UsageError
 
 from stompkit.server import BrokerConfig, BrokerFactory, StoreRunner
 from stompkit.server import tap as broker_tap
+from stompkit.server.operations import Settings, SettingsError, read_settings
 from stompkit.testing.server._clock import ShiftedClock
 from stompkit.testing.server._control import Control, ControlFactory
 from stompkit.testing.server._idle import IdleRunner
+
+#: Parts of a settings file that a broker for tests does not share with the real one.
+_REAL: Final = (
+    ("listen",),
+    ("websocket",),
+    ("beanstalk",),
+    ("admin",),
+    ("store",),
+    ("high_availability",),
+    ("log",),
+)
+#: Parts without which clients may do everything.
+_ACCESS: Final = (("auth",), ("rights",))
+#: Parts that check the users of the real broker.
+_CHECKS: Final = tuple(
+    ("auth", key) for key in ("checkers", "anonymous", "certificate_users", "http", "throttle")
+)
 
 __all__ = ["ControlService", "Options", "TestedBrokerService", "makeService"]
 
@@ -39,6 +57,13 @@ class Options(broker_tap.Options):
             None,
             "Deviate as other brokers do: a list, with commas, of brokers and rules; -RULE takes"
             " one away again.",
+        ],
+        [
+            "settings-like",
+            None,
+            None,
+            "Use the settings of this file, TOML, without its listeners, store, log and lease."
+            " With --auth, users have its groups and rights. Without --auth, clients may do all.",
         ],
         ["parms", None, None, "Ask this module of MorbidQ's (its -a) about users and rights."],
     ]
@@ -69,6 +94,18 @@ class Options(broker_tap.Options):
                 self["access"] = Parms(Path(self["parms"]))
             except (ValueError, OSError) as error:
                 raise UsageError(f"--parms: {error}") from None
+
+    def _settings(self) -> Settings:
+        if self["settings-like"] is None:
+            return super()._settings()
+        if self["config"] is not None:
+            raise UsageError("--settings-like replaces --config: give one of them")
+        without = (*_REAL, *(_CHECKS if self["checkers"] else _ACCESS))
+        try:
+            path = Path(self["settings-like"]).absolute()
+            return read_settings(path, self["overrides"], without=without)
+        except SettingsError as error:
+            raise SystemExit(str(error)) from None
 
 
 class ControlService(Service):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -96,3 +97,12 @@ def assert_blames_login(error: BrokerError, login: str) -> None:
     [remedy] = error.attempt.remedies
     assert f"can have the login {login!r}" in remedy
     assert "it answered CONNECT with ERROR" in str(error)
+
+
+def test_a_broker_that_checks_logins_says_which_options_give_one() -> None:
+    with pytest.raises(BrokerStartError) as caught:
+        launch(LaunchConfig(arguments=("--auth", "memory:me:secret")))
+    for message in (str(caught.value), caught.value.for_command()):
+        assert "give one that it accepts by --mq-login and --mq-passcode" in message
+        [refused] = [line for line in message.splitlines() if "not-authenticated" in line]
+        assert re.search(r"\(\d+ similar lines\)", message), refused

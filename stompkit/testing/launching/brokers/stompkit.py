@@ -7,10 +7,12 @@ import json
 import os
 import socket
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.files import reason_of
 from stompkit.testing.launching.brokers.launcher import Prepared, inherited_environment
 from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.control import server_path
@@ -35,10 +37,12 @@ class Stompkit:
     start_timeout_s = 20.0
     login: str | None = None
     passcode: str | None = None
-    features = frozenset({"persistent", "control", "admin", "quirks", "websocket"})
+    features = frozenset({"persistent", "control", "admin", "quirks", "config", "websocket"})
 
     def vhost(self, config: LaunchConfig) -> str:
-        """Return the default: every name is accepted, except by the quirks of some brokers."""
+        """Return the default: every name is accepted, except by some settings and quirks."""
+        if config.config is not None and (hosts := _hosts(Path(config.config))):
+            return hosts[0]
         for name in (config.quirks or "").split(","):
             if name in _VHOSTS:
                 return _VHOSTS[name]()
@@ -64,7 +68,7 @@ class Stompkit:
         announce.unlink(missing_ok=True)
         # In an endpoint description a colon ends an argument.
         interface = config.host.replace(":", "\\:")
-        tested = config.control or config.quirks is not None
+        tested = config.control or config.quirks is not None or config.config is not None
         # Request text: the default for a file is JSON.
         command = [sys.executable, "-m", "twisted", "--log-format", "text"]
         command += ["stompkit-test" if tested else "stompkit"]
@@ -94,10 +98,29 @@ class Stompkit:
             command += ["--control", server_path(control)]
         if config.quirks is not None:
             command += ["--quirk", config.quirks]
+        if config.config is not None:
+            # It runs in a directory of its own.
+            command += ["--settings-like", os.path.abspath(config.config)]
         environment = inherited_environment()
         environment["PYTHONPATH"] = _python_path()
         environment["PYTHONUNBUFFERED"] = "1"
         return Prepared([*command, *config.arguments], environment, announce, control)
+
+
+def _hosts(path: Path) -> list[str]:
+    """Return the virtual hosts of a configuration file; the broker itself reports its mistakes."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise BrokerError(
+            f"stompkit cannot use the settings of {path}: {reason_of(error)}. Correct"
+            " --mq-config or LaunchConfig(config=...)"
+        ) from None
+    except ValueError:
+        return []
+    broker = tables.get("broker")
+    hosts = broker.get("hosts") if isinstance(broker, dict) else None
+    return [each for each in hosts if isinstance(each, str)] if isinstance(hosts, list) else []
 
 
 def _python_path() -> str:

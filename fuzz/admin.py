@@ -20,6 +20,7 @@ from stompkit.server.admin.context import Context
 from stompkit.server.admin.events import Streams
 from stompkit.server.admin.guard import Guard
 from stompkit.server.admin.resource import Front
+from stompkit.server.admin.roles import AdminTokens
 from stompkit.server.admin.routes import ROUTES
 from stompkit.server.admin.site import AdminSite
 from stompkit.server.admin.statistics import Statistics
@@ -119,7 +120,8 @@ def _site(broker: MemoryBroker, *, is_guarded: bool) -> tuple[AdminSite, Statist
     statistics = Statistics(broker.broker, clock, settings.max_followed)
     context = Context(broker.broker, Settings(admin=settings), statistics, lambda: None, clock)
     throttle = LoginLimiter(ThrottleSettings())
-    guard = Guard(_TOKEN.encode() if is_guarded else None, (), throttle, clock.seconds)
+    tokens = AdminTokens(_TOKEN.encode())
+    guard = Guard((lambda: tokens) if is_guarded else None, (), throttle, clock.seconds)
     front = Front(context, guard, Streams(context, settings))
     return AdminSite(front, settings, clock), statistics
 

@@ -18,6 +18,8 @@ _BLOCK: Final = re.compile(
 )
 #: OpenSSL's error code for a certificate of another host name.
 _WRONG_NAME: Final = 62
+#: OpenSSL's codes for a certificate that is not valid yet, or has expired.
+_WRONG_TIME: Final = (9, 10)
 
 
 def authorities(where: str) -> list[bytes]:
@@ -75,6 +77,11 @@ def distrust(error: ssl.SSLCertVerificationError, remedy: str) -> str:
         return (
             f"its certificate is for another name ({error.verify_message}): use a host name that is"
             " in it"
+        )
+    if error.verify_code in _WRONG_TIME:
+        return (
+            f"its certificate is not valid now ({error.verify_message}): renew it there, or set the"
+            " clock of this machine"
         )
     return (
         f"its certificate is not trusted ({error.verify_message}): name the certificate of the"

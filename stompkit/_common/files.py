@@ -6,6 +6,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import pwd
 import socket
 import time
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ __all__ = [
     "shortened",
     "sync_path",
     "user_caches",
+    "user_name",
     "write_atomically",
 ]
 
@@ -311,6 +313,14 @@ class FileLock:
             return os.path.samestat(os.fstat(descriptor), self.path.stat())
         except FileNotFoundError:
             return False
+
+
+def user_name() -> str:
+    """Return the name of the user of this process, or its number if it has no name."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def is_locked(path: Path) -> bool:

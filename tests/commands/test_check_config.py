@@ -184,6 +184,17 @@ def test_files_with_secrets_that_everybody_can_read_are_warnings(folder: Path) -
     assert checked(folder, text) == ["OK"]
 
 
+def test_an_expired_certificate_is_a_warning(folder: Path) -> None:
+    certificate = Authority(folder, "ca").server(last_day=-0.5)
+    certificate.chmod(0o640)
+    text = f'[[listen]]\nendpoint = "stomps:0:interface=127.0.0.1:certificate={certificate}"\n'
+    assert checked(folder, text) == [
+        f"warning: [[listen]] #1 endpoint: the certificate in {certificate} has expired, so that"
+        " clients refuse it: renew it",
+        "OK",
+    ]
+
+
 OPEN = (
     "warning: [[{0}]] #1 endpoint: tcp:0 is open to everybody who can reach this machine, since no"
     " login is checked. Add [auth] with checkers, or anonymous = true if that is meant"

@@ -48,11 +48,16 @@ def test_without_a_certificate_the_path_and_the_cause_are_named(tmp_path: Path) 
             client_context(str(path))
 
 
-def test_a_wrong_name_has_another_remedy() -> None:
+def test_a_wrong_name_and_a_wrong_time_have_other_remedies() -> None:
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_code, error.verify_message = 62, "Hostname mismatch"
     assert distrust(error, "here") == (
         "its certificate is for another name (Hostname mismatch): use a host name that is in it"
+    )
+    error.verify_code, error.verify_message = 10, "certificate has expired"
+    assert distrust(error, "here") == (
+        "its certificate is not valid now (certificate has expired): renew it there, or set the"
+        " clock of this machine"
     )
     error.verify_code, error.verify_message = 20, "unable to get local issuer certificate"
     assert distrust(error, "here").endswith("certificate of the authority that signed it here")

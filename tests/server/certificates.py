@@ -48,9 +48,10 @@ class Authority:
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(certificate.public_bytes(Encoding.PEM))
 
-    def server(self, host: str = "127.0.0.1") -> Path:
-        """Create a file with a server's certificate and its key, valid today."""
-        return self._signed(host, [_alternative(host)], ExtendedKeyUsageOID.SERVER_AUTH, -1, 1)
+    def server(self, host: str = "127.0.0.1", *, last_day: float = 1) -> Path:
+        """Create a file with a server's certificate and its key; days are relative to today."""
+        usage = ExtendedKeyUsageOID.SERVER_AUTH
+        return self._signed(host, [_alternative(host)], usage, -1, last_day)
 
     def client(self, name: str, *, first_day: int = -1, last_day: int = 1) -> Path:
         """Create a file with a client's certificate and its key; days are relative to today."""
@@ -62,7 +63,7 @@ class Authority:
         others: list[x509.GeneralName],
         usage: x509.ObjectIdentifier,
         first_day: int,
-        last_day: int,
+        last_day: float,
     ) -> Path:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -79,7 +80,7 @@ class Authority:
         return path
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, first_day: int, last_day: int
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, first_day: int, last_day: float
     ) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         return (

@@ -29,7 +29,7 @@ from zope.interface import implementer
 
 from stompkit.server.process.watched_files import Watched
 
-__all__ = ["TlsServer", "certificates_in", "endpoint"]
+__all__ = ["TlsServer", "certificates_in", "endpoint", "has_expired"]
 
 #: The port that ActiveMQ and RabbitMQ use for STOMP over TLS.
 DEFAULT_PORT: Final = 61614
@@ -100,8 +100,11 @@ def _context(
         context.use_privatekey(_pem_key(private_key))
         context.check_privatekey()
     except SSL.Error as error:
+        advice = ""
+        if "key values mismatch" in str(error):
+            advice = ". The key belongs to another certificate: renew both together"
         raise ValueError(
-            f"OpenSSL does not take {certificate} with the key in {private_key}: {error}"
+            f"OpenSSL does not take {certificate} with the key in {private_key}: {error}{advice}"
         ) from None
     if client_cas is not None:
         authorities = context.get_cert_store()
@@ -119,6 +122,11 @@ def _verify(connection: SSL.Connection, certificate: X509, error: int, depth: in
         reason = _ERRORS.get(error, f"certificate verify failed, for reason {error}")
         raise SSL.Error([("X509", "", reason)])
     return True
+
+
+def has_expired(certificate: Path) -> bool:
+    """Return True if the first certificate of a file has; raises OSError or ValueError."""
+    return X509.from_cryptography(_pem_certificates(certificate)[0]).has_expired()
 
 
 def certificates_in(path: Path) -> list[Certificate]:
@@ -140,7 +148,10 @@ def _pem_key(path: Path) -> _Key:
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ValueError(f"{path} has no unencrypted private key that is PEM") from None
+        raise ValueError(
+            f"{path} has no unencrypted private key that is PEM: append the key to this file, or"
+            " name another file with privateKey="
+        ) from None
     if not isinstance(key, _Key):
         raise ValueError(f"{path} has a key of a kind that TLS does not use")
     return key

@@ -7,12 +7,23 @@ from typing import cast
 
 from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads, IReactorTime
 
-from stompkit._common.files import reason_of
+from stompkit._common.files import reason_of, user_name
 from stompkit.server.log import process_events
 from stompkit.server.process.activation import Activation, Owner, StartError
 from stompkit.server.process.lock import DirectoryLock
 
 __all__ = ["LockActivation"]
+
+
+def _advice(error: OSError, directory: Path) -> str:
+    """Return what to do if a directory cannot be used."""
+    if isinstance(error, PermissionError) and directory.is_dir():
+        user = user_name()
+        return (
+            f"It has to belong to {user}, the user of the broker, with everything in it: chown -R"
+            f" {user} {directory}"
+        )
+    return "Name another directory with --data or in [store]."
 
 
 class LockActivation(Activation):
@@ -55,8 +66,8 @@ class LockActivation(Activation):
             is_taken = lock.try_acquire()
         except OSError as error:
             raise StartError(
-                f"cannot keep messages in {lock.path.parent}: {reason_of(error)}. Name another"
-                " directory with --data or in [store]."
+                f"cannot keep messages in {lock.path.parent}: {reason_of(error)}."
+                f" {_advice(error, lock.path.parent)}"
             ) from error
         if is_taken:
             owner.begin()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib.util
 import os
-import pwd
 import socket
 import stat
 import tempfile
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from stompkit._common.addresses import host_port
-from stompkit._common.files import is_locked, reason_of
+from stompkit._common.files import is_locked, reason_of, user_name
 from stompkit.server.interfaces import StoreError
 from stompkit.server.listen.endpoints import PROXIED, arguments_of
 from stompkit.server.process.lock import DirectoryLock
@@ -57,6 +56,7 @@ def check_start(settings: Settings, file: Path) -> StartReport:
     _check_packages(settings, report)
     for place, path in _secret_files(settings, file):
         _check_access(place, path, report)
+    _check_certificates(settings, report)
     report.warnings.extend(start_warnings(settings))
     return report
 
@@ -261,8 +261,23 @@ def _check_access(place: str, path: Path, report: StartReport) -> None:
         )
 
 
+def _check_certificates(settings: Settings, report: StartReport) -> None:
+    for place, description in _endpoints(settings):
+        kind, arguments = arguments_of(description.removeprefix(PROXIED))
+        if kind != "stomps" or "certificate" not in arguments:
+            continue
+        from stompkit.server.listen.tls_endpoint import has_expired
+
+        path = Path(arguments["certificate"])
+        try:
+            if has_expired(path):
+                report.warnings.append(
+                    f"{place}: the certificate in {path} has expired, so that clients refuse it:"
+                    " renew it"
+                )
+        except (OSError, ValueError):
+            continue  # it has been reported with the settings
+
+
 def _user() -> str:
-    try:
-        return f"user {pwd.getpwuid(os.geteuid()).pw_name}"
-    except KeyError:
-        return f"user {os.geteuid()}"
+    return f"user {user_name()}"

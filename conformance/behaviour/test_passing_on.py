@@ -39,7 +39,7 @@ def passed_on(target: Target, peer: Peer, headers: Mapping[str, str], what: str)
     return peer.expect("MESSAGE")
 
 
-def assert_same(message: Frame, headers: Mapping[str, str]) -> None:
+def assert_same(target: Target, message: Frame, headers: Mapping[str, str]) -> None:
     """Fail if one of these headers did not arrive as it was sent."""
     for name, value in headers.items():
         got = message.headers.get(name)
@@ -47,7 +47,7 @@ def assert_same(message: Frame, headers: Mapping[str, str]) -> None:
             raise FailedError(f"the header {name[:40]!r} is lost")
         if got != value:
             how = f"{len(got):,} of {len(value):,} characters" if len(got) < len(value) else "other"
-            raise FailedError(f"the header {name[:40]!r} arrived as {got[:40]!r}: {how}")
+            raise FailedError(f"the header {name[:40]!r} arrived as {target.shown(got)}: {how}")
 
 
 @trial(
@@ -61,7 +61,7 @@ def assert_same(message: Frame, headers: Mapping[str, str]) -> None:
 def test_capitals_in_names(target: Target, peer: Peer) -> None:
     """Send X-Header and x-header with different values; both arrive."""
     sent = {"X-Header": "upper", "x-header": "lower"}
-    assert_same(passed_on(target, peer, sent, "two such headers"), sent)
+    assert_same(target, passed_on(target, peer, sent, "two such headers"), sent)
 
 
 @trial(
@@ -75,7 +75,7 @@ def test_capitals_in_names(target: Target, peer: Peer) -> None:
 def test_blanks_inside_values(target: Target, peer: Peer) -> None:
     """Send values with a tab, two tabs and three blanks inside; all arrive unchanged."""
     sent = {"x-tab": "a\tb", "x-tabs": "a\t\tb", "x-blanks": "a   b"}
-    assert_same(passed_on(target, peer, sent, "blanks in values"), sent)
+    assert_same(target, passed_on(target, peer, sent, "blanks in values"), sent)
 
 
 @trial(
@@ -100,7 +100,7 @@ def test_values_that_look_like_something(target: Target, peer: Peer) -> None:
         "accent": "e\u0301",
         "markup": "<&amp;>",
     }
-    assert_same(passed_on(target, peer, sent, "such values"), sent)
+    assert_same(target, passed_on(target, peer, sent, "such values"), sent)
 
 
 @trial(
@@ -115,7 +115,7 @@ def test_names_that_look_like_something(target: Target, peer: Peer) -> None:
     """Send names with dots, dashes, digits, dollars and underscores; all arrive unchanged."""
     names = ("a.b", "a-b_c", "1st", "$cost", "_own", "__proto__", "constructor", "x=y")
     sent = {name: f"value of {name}" for name in names}
-    assert_same(passed_on(target, peer, sent, "such names"), sent)
+    assert_same(target, passed_on(target, peer, sent, "such names"), sent)
 
 
 def assert_more_and_more(target: Target, peer: Peer, sent: dict[str, dict[str, str]]) -> None:
@@ -126,7 +126,7 @@ def assert_more_and_more(target: Target, peer: Peer, sent: dict[str, dict[str, s
     is_taken = False
     for what, headers in sent.items():
         try:
-            assert_same(passed_on(target, peer, headers, what), headers)
+            assert_same(target, passed_on(target, peer, headers, what), headers)
         except UnsupportedError as reason:
             if not is_taken:
                 raise

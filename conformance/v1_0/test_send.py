@@ -232,7 +232,7 @@ def test_message_length_is_right(target: Target, peer: Peer) -> None:
     for body in (b"", b"x", b"a\0\0b", "\u00e9\u20ac".encode(), b"y" * 5_000):
         peer.send("SEND", {"destination": queue}, body)
         message = peer.expect("MESSAGE")
-        assert message.body == body, f"{body[:20]!r} arrived as {message.body[:20]!r}"
+        assert message.body == body, f"{body[:20]!r} arrived as {target.shown(message.body)}"
         length = message.headers.get("content-length", str(len(body)))
         assert length == str(len(body)), f"content-length is {length} for {len(body)} octets"
 

@@ -181,9 +181,8 @@ class Peer(Stream):
 
         frame = self._wait(is_answer, None)
         if frame is not None and frame.command != "ERROR":
-            raise FailedError(
-                f"the frame was accepted: {describe(frame)} answers {self._sent_with(receipt)!r}"
-            )
+            told, sent = self.describe(frame), self._sent_with(receipt)
+            raise FailedError(f"the frame was accepted: {told} answers {sent!r}")
         if frame is None and not self._is_over:
             self._hang("neither ERROR nor the end of the connection came")
         return frame
@@ -265,7 +264,7 @@ class Peer(Stream):
         """Fail if a frame with this command arrives within the time."""
         frame = self._wait(lambda frame: frame.command == command, seconds)
         if frame is not None:
-            raise FailedError(f"unexpected {describe(frame)}")
+            raise FailedError(f"unexpected {self.describe(frame)}")
 
     def collect(self, seconds: float) -> list[Frame]:
         """Return all frames in the inbox and those that arrive within the time."""
@@ -290,6 +289,10 @@ class Peer(Stream):
         if version == "1.2" and error is not None and self._stays_open():
             found[MUST_CLOSE] = f"after {describe(error)} the connection stays open"
         return found
+
+    def describe(self, frame: Frame) -> str:
+        """Return a frame in a few words, for a reason, with the passcode masked."""
+        return describe(frame, self._recorder.hide)
 
     def _stays_open(self) -> bool:
         """Return True if the target had time to close the connection, and has not done so."""
@@ -318,9 +321,10 @@ class Peer(Stream):
         for frame in reversed(self.inbox):
             if frame.command == command:
                 differences = (
-                    difference(name, frame.headers.get(name), wanted[name]) for name in wanted
+                    difference(name, frame.headers.get(name), wanted[name], self._recorder.hide)
+                    for name in wanted
                 )
-                return f", only {describe(frame)}: {'; '.join(filter(None, differences))}"
+                return f", only {self.describe(frame)}: {'; '.join(filter(None, differences))}"
         return ""
 
     def _last_words(self) -> str:
@@ -351,7 +355,7 @@ class Peer(Stream):
         if frame is not None and is_it(frame):
             return frame
         if frame is not None:
-            raise FailedError(f"expected {what}, got {describe(frame)}")
+            raise FailedError(f"expected {what}, got {self.describe(frame)}")
         if self._is_over:
             raise FailedError(f"expected {what}, but the target closed the connection")
         self._hang(f"expected {what}, but nothing like it came{self._instead(near)}")

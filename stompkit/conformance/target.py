@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Final
 
 from stompkit._common.moved import renamed
 from stompkit.conformance.address import Address
@@ -36,6 +37,9 @@ __all__ = [
     "probe",
     "probe_within",
 ]
+
+#: Number of characters shown of a value that a target has changed.
+_SHOWN_CHARACTERS: Final = 40
 
 
 class Target:
@@ -163,6 +167,11 @@ class Target:
         frames = peer.gather_messages(number) + peer.collect(self.quiet_s)
         peer.close()
         return [frame.body for frame in frames if frame.command == "MESSAGE"]
+
+    def shown(self, value: str | bytes) -> str:
+        """Return the beginning of a value that the target has sent, with the passcode masked."""
+        text = value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
+        return repr(self.recorder.hide(text)[:_SHOWN_CHARACTERS])
 
     def note(self, text: str) -> None:
         """Record something for the report."""

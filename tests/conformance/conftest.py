@@ -84,6 +84,7 @@ def target(serve: Serve) -> Iterator[Dial]:
         timeout_s: float = PATIENT_S,
         version: Version = "1.2",
         case_timeout_s: float = 60.0,
+        secret: str | None = None,
     ) -> Target:
         servers.append(serve(behaviour))
         address = Address(
@@ -93,7 +94,7 @@ def target(serve: Serve) -> Iterator[Dial]:
             quiet_s=IMPATIENT_S,
             case_timeout_s=case_timeout_s,
         )
-        made.append(Target(address, Capabilities(VERSIONS, ""), version, Recorder()))
+        made.append(Target(address, Capabilities(VERSIONS, ""), version, Recorder(secret)))
         return made[-1]
 
     yield make

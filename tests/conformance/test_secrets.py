@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.conformance.wire.octets import plain
+from stompkit.conformance import FailedError
+from stompkit.conformance.wire.octets import difference, plain
 from stompkit.conformance.wire.recorder import Recorder
 from stompkit.frames import escape
-from tests.conformance.conftest import Serve, Suite
-from tests.conformance.scripted import Line, connected_frame, frame, receipts
+from tests.conformance.conftest import PATIENT_S, Dial, Serve, Suite
+from tests.conformance.scripted import Line, connected, connected_frame, frame, receipts
 
 #: Both quotation marks: a text beside them is written in Python's notation in another way.
 QUOTES = "'\""
@@ -107,6 +108,30 @@ def test_passcode_that_is_the_login_hides_no_more_than_the_header(
     assert "login:guest" in log
     assert "passcode:***" in log
     assert "passcode:guest" not in log
+
+
+def test_passcode_is_hidden_where_a_value_is_cut(target: Dial) -> None:
+    """Reasons show the beginning of a value only, which may end within the passcode."""
+
+    def blabs(line: Line) -> None:
+        connected(line)
+        for command, headers in line.frames():
+            value = "-" * int(headers["place"]) + SECRET * 9
+            name = "message" if command == "SEND" else "h"
+            line.send(frame("ERROR" if command == "SEND" else "MESSAGE", {name: value}))
+
+    at = target(blabs, secret=SECRET)
+    peer = at.connect()
+    for place in range(0, 210, 7):
+        value = "-" * place + SECRET * 9
+        told = [at.shown(value), difference("h", value, value[:-1], at.recorder.hide)]
+        for command, answer in (("SEND", "ERROR"), ("SUBSCRIBE", "MESSAGE")):
+            peer.send(command, {"place": str(place)})
+            with pytest.raises(FailedError) as failed:
+                peer.expect_nothing(PATIENT_S, answer)
+            told.append(str(failed.value))
+        for begin in range(len(SECRET) - 3):
+            assert all(SECRET[begin : begin + 4] not in text for text in told), told
 
 
 @pytest.mark.parametrize("cut", range(1, len(CONNECT)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from stompkit.conformance.verdict import FailedError
 from stompkit.frames import Frame, Version, escape
@@ -81,27 +81,35 @@ def header(frame: Frame, name: str) -> str:
     return value
 
 
-def describe(frame: Frame) -> str:
-    """Return a frame in a few words, for a reason."""
+def describe(frame: Frame, hide: Callable[[str], str] = str) -> str:
+    """Return a frame in a few words, for a reason.
+
+    ``hide`` masks secrets, which could not be recognised once a text is cut.
+    """
     headers = frame.headers
     if frame.command == "ERROR":
-        text = headers.get("message") or frame.body[:200].decode("utf-8", "replace").strip()
-        return f"ERROR {text[: 2 * _SHOWN_VALUE_CHARACTERS]!r}"
+        text = headers.get("message") or frame.body.decode("utf-8", "replace").strip()
+        return f"ERROR {hide(text)[: 2 * _SHOWN_VALUE_CHARACTERS]!r}"
     shown = {
-        name[:_SHOWN_VALUE_CHARACTERS]: value[:_SHOWN_VALUE_CHARACTERS]
+        hide(name)[:_SHOWN_VALUE_CHARACTERS]: hide(value)[:_SHOWN_VALUE_CHARACTERS]
         for name, value in list(headers.items())[:_SHOWN_HEADERS]
     }
     return f"{frame.command} with {shown} and {len(frame.body)} octets"
 
 
-def difference(name: str, got: str | None, wanted: str) -> str:
-    """Return where a header differs from the awaited one, for a reason; empty if it does not."""
+def difference(name: str, got: str | None, wanted: str, hide: Callable[[str], str] = str) -> str:
+    """Return where a header differs from the awaited one, for a reason; empty if it does not.
+
+    ``hide`` masks secrets: of a value that has one, no part is shown.
+    """
     if got is None:
         return f"it has no {name}"
     if got == wanted:
         return ""
     pairs = enumerate(zip(got, wanted, strict=False))
     place = next((n for n, (one, other) in pairs if one != other), min(len(got), len(wanted)))
+    if hide(got) != got:
+        return f"its {name} differs from character {place + 1} on"
     theirs, ours = (text[place:][:_SHOWN_REST] for text in (got, wanted))
     return f"its {name} differs from character {place + 1} on: {theirs!r}, not {ours!r}"
 

@@ -13,7 +13,7 @@ from stompkit._common.files import reason_of
 from stompkit.conformance.address import Address
 from stompkit.conformance.peer import Peer, Recorder
 from stompkit.conformance.verdict import Ending, FailedError, SuiteError
-from stompkit.conformance.wire.octets import describe, plain
+from stompkit.conformance.wire.octets import plain
 from stompkit.frames import VERSIONS, Frame, Version
 
 __all__ = [
@@ -135,7 +135,7 @@ def _diagnosis(peer: Peer, recorder: Recorder, reason: str) -> str:
     """Return how a target answered CONNECT instead of CONNECTED."""
     for frame in peer.frames:
         if frame.command == "ERROR":
-            return f"it answers CONNECT with {describe(frame)}"
+            return f"it answers CONNECT with {peer.describe(frame)}"
     heard = "".join(event.text for event in recorder.events if event.direction == "<")
     if heard:
         return f"{reason}; it sent {plain(heard, _SHOWN_CHARACTERS)}"

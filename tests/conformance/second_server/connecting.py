@@ -42,7 +42,7 @@ def agree(headers: Headers, switch: Switch) -> Agreement:
         can = wants = 0
     if not wants and has("beats though nobody asks"):
         send_s = 1.0
-    if wants:
+    if wants and not has("promises a beat each ten seconds and sends none"):
         send_s = max(_BEAT_S, wants / 1000) * (1.6 if has("beats 1.6 times late") else 0.5)
     if can:
         is_hasty = has("expects beats sooner than agreed")
@@ -53,6 +53,8 @@ def agree(headers: Headers, switch: Switch) -> Agreement:
 def connected(version: bytes, session: bytes, switch: Switch) -> Pairs:
     """Return the headers of CONNECTED."""
     beat = 0 if switch.has("has no heart-beats") else _BEAT_S * 1000
+    if switch.has("promises a beat each ten seconds and sends none"):
+        beat = 10_000
     headers = [(b"version", version)]
     # STOMP 1.0 requires the session.
     if version == b"1.0" or not switch.has("says only the version in CONNECTED"):

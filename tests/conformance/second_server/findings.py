@@ -256,6 +256,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.2/message/ack-header",
         "1.?/message/message-id-unique",
     ),
+    "promises a beat each ten seconds and sends none": ("1.[12]/heartbeat/sender-in-time",),
     "redelivers bodies as text": ("behaviour/1.?/redelivery/content",),
     "redelivers without user headers": ("behaviour/1.?/redelivery/content",),
     "refuses an unknown version among others": ("1.?/negotiation/highest-common",),

@@ -88,6 +88,7 @@ DEVIATIONS: Final = frozenset(
         "normalises numbers in receipts",
         "normalises numbers in values",
         "numbers messages by destination",
+        "promises a beat each ten seconds and sends none",
         "redelivers bodies as text",
         "redelivers without user headers",
         "refuses an unknown version among others",

@@ -229,6 +229,7 @@ def published(report: Report, label: str) -> Report:
     for result in report.results:
         result.detail = hide(result.detail)
         result.notes = [hide(note) for note in result.notes]
+        result.violations = {rule: hide(seen) for rule, seen in result.violations.items()}
         result.profile = {about: hide(does) for about, does in result.profile.items()}
         result.wire = _shortened(result.wire, hide) if result.verdict in _NOT_OK else []
     return report

@@ -4,15 +4,21 @@ from stompkit.conformance import Peer, Target, trial
 from stompkit.conformance.requirements import statements
 from stompkit.conformance.scenarios import (
     SINCE_1_1,
+    bodies,
     expect_long_receipt,
+    fill,
     naming,
     numbered,
     receipts,
     receive,
+    unsubscribe,
 )
+from stompkit.frames import Frame
 
 SECTION = "Server Frames / RECEIPT"
 HEADER = "Standard Headers / Header receipt"
+#: Number of messages in a queue: more than a server writes at once.
+BACKLOG = 300
 
 
 @trial(
@@ -68,6 +74,31 @@ def test_receipt_of_unsubscribe(target: Target, peer: Peer) -> None:
         peer.call("UNSUBSCRIBE", {"id": str(number), "destination": topic})
         sender.call("SEND", {"destination": topic}, b"%d" % number)
     peer.expect_nothing(target.quiet_s)
+
+
+@trial(
+    "behaviour/unsubscribe/backlog",
+    "Once UNSUBSCRIBE got its RECEIPT, nothing arrives for it, however much is waiting.",
+    level="FACT",
+    section="Client Frames / UNSUBSCRIBE",
+    versions=SINCE_1_1,
+    rests_on=statements("unsubscribe/no-more-messages"),
+)
+def test_unsubscribe_amid_a_backlog(target: Target, peer: Peer) -> None:
+    """Subscribe to a queue with 300 messages and UNSUBSCRIBE; none comes after its RECEIPT."""
+    queue = fill(target, BACKLOG)
+    peer.send("SUBSCRIBE", {"destination": queue, "id": "s1"})
+    peer.expect("MESSAGE")
+    unsubscribe(peer, queue)
+    peer.collect(target.quiet_s)
+    confirmed = max(n for n, frame in enumerate(peer.frames, start=1) if is_confirmation(frame))
+    late = bodies(peer.frames[confirmed:])
+    assert not late, f"{len(late)} messages came after it"
+
+
+def is_confirmation(frame: Frame) -> bool:
+    """Whether a target with or without receipts says so that it has processed a frame."""
+    return frame.command == "RECEIPT" or frame.headers.get("subscription") == "barrier"
 
 
 @trial(

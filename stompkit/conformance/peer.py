@@ -272,22 +272,23 @@ class Peer(Stream):
         frames, self.inbox = self.inbox, []
         return frames
 
-    def broken_rules(self) -> dict[str, str]:
+    def broken_rules(self, *, with_grammar: bool, with_close: bool) -> dict[str, str]:
         """Return the statements that the frames of the session violate, with the observations.
 
-        The last one takes time: a target that has sent ERROR on 1.2 has to close the connection.
+        ``with_close`` takes time: a target that has sent ERROR on 1.2 has to close the connection.
         """
         version = spoken(self.frames, self.version)
         if version is None:
             return {}
         known = self.requests if self.requests.frames == self._pieces else None
-        found = dict(broken_rules(self.frames, version, known))
-        if self.violation:
+        found = dict(broken_rules(self.frames, version, known, self.describe))
+        if self.violation and with_grammar:
             rule, text = of_grammar(version, self.violation, self.violation_code)
             found[rule] = text
         error = next((frame for frame in self.frames if frame.command == "ERROR"), None)
-        if version == "1.2" and error is not None and self._stays_open():
-            found[MUST_CLOSE] = f"after {describe(error)} the connection stays open"
+        has_to_close = with_close and version == "1.2"
+        if has_to_close and error is not None and self._stays_open():
+            found[MUST_CLOSE] = f"after {self.describe(error)} the connection stays open"
         return found
 
     def describe(self, frame: Frame) -> str:

@@ -32,6 +32,7 @@ from stompkit.conformance.verdict import (
     Verdict,
 )
 from stompkit.conformance.wire.octets import plain
+from stompkit.conformance.wire.rules import MUST_CLOSE
 from stompkit.frames import Version
 from stompkit.testing import RunningBroker
 
@@ -54,6 +55,8 @@ JUDGED = "stompkit-verdict"
 #: Property of a report with the failure of a user's command, which ends the run.
 COMMAND = "stompkit-command"
 _BEGAN = pytest.StashKey[float]()
+#: Statements that the target has violated so far, whatever the cases were about.
+_VIOLATED = pytest.StashKey[set[str]]()
 
 
 # Fixtures.
@@ -90,9 +93,13 @@ def target(
     chosen = capabilities.versions[-1] if version == NEWEST else cast("Version", version)
     control = request.config.stash.get(CONTROL, None)
     target = Target(address, capabilities, chosen, Recorder(address.secret), control)
+    target.has_valid_frames = is_valid(request.node.stash.get(CASE, None))
+    known = request.config.stash.setdefault(_VIOLATED, set())
+    target.awaits_close = MUST_CLOSE not in known
     request.node.stash[TARGET] = target
     yield target
     ending = target.finish()
+    known |= target.violations.keys()
     hide = target.recorder.hide
     del request.node.stash[TARGET]  # with everything that it has received
     result = request.node.stash.get(RESULT, None)
@@ -104,6 +111,11 @@ def target(
             result.verdict = Verdict.FAILED
             result.detail = f"{result.detail}; afterwards it no longer answers CONNECT".lstrip("; ")
             request.session.shouldstop = "the target no longer answers CONNECT"
+
+
+def is_valid(case: Case | None) -> bool:
+    """Return True unless the chapter of a case sends malformed frames."""
+    return case is None or case.chapter != "robustness"
 
 
 def _recovers(address: Address, version: Version) -> bool:

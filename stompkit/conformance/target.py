@@ -67,6 +67,12 @@ class Target:
         self.chosen: dict[str, str] = {}
         #: Statements that frames have violated, whatever the case is about, with observations.
         self.violations: dict[str, str] = {}
+        #: False for a case that sends malformed frames: a server is free what to make of them, and
+        #: may pass them on as they came.
+        self.has_valid_frames = True
+        #: False if the target is known not to close the connection after an ERROR: once is enough,
+        #: and to wait takes time.
+        self.awaits_close = True
         self.peers: list[Peer] = []
         #: Number of connections before the case started over.
         self._left_behind = 0
@@ -220,9 +226,11 @@ class Target:
     def finish(self) -> Ending:
         """Check what they have received, and close all connections; return their worst ending."""
         for peer in self.peers:
-            # Once is enough, and to wait for a target that does not close takes time.
-            if MUST_CLOSE not in self.violations:
-                self.violations = {**peer.broken_rules(), **self.violations}
+            found = peer.broken_rules(
+                with_grammar=self.has_valid_frames,
+                with_close=self.awaits_close and MUST_CLOSE not in self.violations,
+            )
+            self.violations = {**found, **self.violations}
             peer.close()
         return max((peer.ending for peer in self.peers), key=lambda e: e.rank, default=Ending.CLEAN)
 

@@ -145,6 +145,7 @@ def test_nothing_is_published_of_the_machine_or_of_the_time(script: dict[str, An
     wire = [WireEvent(1, 0, "<", text) for text in texts + others]
     bad = result("1.2/a/b", Verdict.FAILED, wire=wire, detail=host, notes=[host])
     bad.profile = {"name": f"({host})"}
+    bad.violations = {"1.2/a/c": f"ERROR '{host}'"}
     report = script["published"](run_on(f"S/1 {host}", bad), "label")
     assert report.target.address == "label"
     assert report.target.server == "S/1 localhost"
@@ -155,6 +156,7 @@ def test_nothing_is_published_of_the_machine_or_of_the_time(script: dict[str, An
         ["localhost"],
         {"name": "(localhost)"},
     )
+    assert kept.violations == {"1.2/a/c": "ERROR 'localhost'"}
     assert [event.text for event in kept.wire] == [
         "message-id:ID\\clocalhost-41-1",
         "ID:localhost-41",

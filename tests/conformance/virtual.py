@@ -29,7 +29,7 @@ from stompkit.conformance.cluster import Cluster
 from stompkit.conformance.crossing import Story
 from stompkit.conformance.nodes import Nodes
 from stompkit.conformance.peer import Recorder
-from stompkit.conformance.plugin import judge
+from stompkit.conformance.plugin import is_valid, judge
 from stompkit.conformance.run.runner import cases_folder
 from stompkit.conformance.target import Capabilities, Target
 from stompkit.conformance.verdict import CaseResult, FailedError, UnsupportedError
@@ -492,6 +492,7 @@ def run_case(
     )
     control = VirtualControl(network, address)
     target = Target(address, Capabilities(VERSIONS, ""), version, Recorder(), control)
+    target.has_valid_frames = is_valid(runnable.case)
     try:
         result = runnable.run(target, control)
     finally:

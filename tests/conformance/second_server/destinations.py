@@ -5,17 +5,23 @@ from __future__ import annotations
 import itertools
 import re
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from tests.conformance.second_server.frames import Headers, Pairs
 from tests.conformance.second_server.switches import Switch
+
+#: Number of messages that one of the switches writes at once, and the pause in seconds after them.
+_AT_ONCE: Final = 20
+_PAUSE_S: Final = 0.002
 
 
 class Receiver(Protocol):
     """The part of a session that destinations need."""
 
     subscriptions: dict[bytes, Subscription]
+    later: Callable[[float, Callable[[], object]], None]
 
     @property
     def version(self) -> bytes:
@@ -109,7 +115,17 @@ class Destinations:
         if waiting and self.has("delivers at most a hundred waiting messages"):
             while len(waiting) > 100:
                 waiting.pop()
+        if waiting and self.has("delivers all that waits in spite of UNSUBSCRIBE"):
+            self._deliver_slowly(subscription, deque(waiting))
+            waiting.clear()
         self.feed(subscription.destination)
+
+    def _deliver_slowly(self, to: Subscription, waiting: deque[Message]) -> None:
+        """Deliver some messages now, and the others later, for one of the switches."""
+        for _ in range(min(_AT_ONCE, len(waiting))):
+            self._deliver(to, waiting.popleft())
+        if waiting:
+            to.session.later(_PAUSE_S, lambda: self._deliver_slowly(to, waiting))
 
     def remove(self, subscription: Subscription) -> None:
         """Remove a subscription, and requeue its unacknowledged messages in order."""

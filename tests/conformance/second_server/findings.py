@@ -31,8 +31,14 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/heartbeat/long-idle",
         "behaviour/heartbeat/while-receiving",
     ),
-    "beats by CR LF on 1.1": ("1.1/heartbeat/sender-in-time",),
-    "beats inside frames": ("behaviour/heartbeat/between-frames",),
+    "beats by CR LF on 1.1": (
+        "1.1/heartbeat/sender-in-time",
+        "1.1/server-frames/closed-set",
+    ),
+    "beats inside frames": (
+        "1.2/server-frames/closed-set",
+        "behaviour/heartbeat/between-frames",
+    ),
     "beats only to clients that speak": ("behaviour/heartbeat/long-idle",),
     "beats though nobody asks": (
         "1.?/heartbeat/error-margin",
@@ -73,6 +79,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.0/message/content-length-octets",
         "1.0/send/content-length-is-byte-count",
         "1.?/content-length/is-octet-count",
+        "1.?/server-frames/closed-set",
         "behaviour/1.?/body/values",
     ),
     "cuts bodies at 64 KiB": (
@@ -84,7 +91,9 @@ FOUND: dict[str, tuple[str, ...]] = {
     "cuts ids at 64": ("behaviour/1.?/subscribe/lookalikes",),
     "cuts transactions at 32": ("behaviour/1.?/transaction/lookalikes",),
     "cuts values at 255": (
+        "1.0/receipt/server-sends-receipt",
         "1.?/receipt/arbitrary-value",
+        "1.[12]/receipt/server-acknowledges",
         "behaviour/1.?/header/long-value",
         "behaviour/1.?/receipt/unusual-ids",
     ),
@@ -96,7 +105,10 @@ FOUND: dict[str, tuple[str, ...]] = {
     ),
     "damages bodies that wait": ("behaviour/1.?/message/waiting",),
     "damages headers that wait": ("behaviour/1.[12]/message/waiting",),
-    "decodes percent signs in receipts": ("behaviour/1.?/receipt/unusual-ids",),
+    "decodes percent signs in receipts": (
+        "1.[12]/receipt/server-acknowledges",
+        "behaviour/1.?/receipt/unusual-ids",
+    ),
     "decodes percent signs in values": ("behaviour/1.?/header/values",),
     "delivers after UNSUBSCRIBE": (
         "1.0/subscribe/id-may",
@@ -108,6 +120,10 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/unsubscribe/one-of-two",
         "behaviour/ack/cumulative-reused-id",
         "behaviour/receipt/unsubscribe-in-force",
+    ),
+    "delivers all that waits in spite of UNSUBSCRIBE": (
+        "1.[12]/unsubscribe/removes",
+        "behaviour/1.[12]/unsubscribe/backlog",
     ),
     "delivers at most a hundred waiting messages": ("behaviour/destination/backlog",),
     "delivers to one subscription of a connection": (
@@ -127,7 +143,10 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.?/encoding/never-trim-pad",
         "1.?/utf8/must-support",
     ),
-    "drops quotes around receipts": ("behaviour/1.?/receipt/unusual-ids",),
+    "drops quotes around receipts": (
+        "1.[12]/receipt/server-acknowledges",
+        "behaviour/1.?/receipt/unusual-ids",
+    ),
     "drops quotes around values": ("behaviour/1.?/header/values",),
     "drops the content-type": (
         "1.?/encoding/utf8-headers",
@@ -160,6 +179,8 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.?/encoding/utf8-headers",
         "1.?/message/content-type-should",
         "1.?/send/body-is-message",
+        "behaviour/1.[12]/message/transaction",
+        "behaviour/1.[12]/message/waiting",
         "robustness/malformed/content-lengths",
     ),
     "ends without ERROR": (
@@ -175,6 +196,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.?/bnf/header-value-chars",
         "1.?/encoding/decode-colon",
         "1.[12]/receipt/arbitrary-value",
+        "1.[12]/receipt/server-acknowledges",
         "behaviour/1.?/receipt/unusual-ids",
     ),
     "expects beats sooner than agreed": (
@@ -236,8 +258,10 @@ FOUND: dict[str, tuple[str, ...]] = {
     ),
     "lowers header names of messages that wait": ("behaviour/1.[12]/message/waiting",),
     "lowers receipts": (
+        "1.0/receipt/server-sends-receipt",
         "1.2/overview/crlf-lines",
         "1.?/receipt/arbitrary-value",
+        "1.[12]/receipt/server-acknowledges",
         "behaviour/1.?/receipt/unusual-ids",
     ),
     "lowers values": (
@@ -246,7 +270,10 @@ FOUND: dict[str, tuple[str, ...]] = {
     ),
     "names the ack id of MESSAGE id": ("1.2/message/ack-header",),
     "normalises numbers in ids": ("behaviour/1.?/subscribe/lookalikes",),
-    "normalises numbers in receipts": ("behaviour/1.?/receipt/unusual-ids",),
+    "normalises numbers in receipts": (
+        "1.[12]/receipt/server-acknowledges",
+        "behaviour/1.?/receipt/unusual-ids",
+    ),
     "normalises numbers in values": (
         "behaviour/1.?/header/long-value",
         "behaviour/1.?/header/values",
@@ -275,9 +302,10 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/header/names",
     ),
     "replaces tabs in values": (
+        "1.[12]/receipt/server-acknowledges",
         "behaviour/1.?/header/blanks-inside",
-        "behaviour/1.?/subscribe/lookalikes",
         "behaviour/1.?/receipt/unusual-ids",
+        "behaviour/1.?/subscribe/lookalikes",
     ),
     "sends bodies with RECEIPT in CR LF on 1.2": (
         "1.2/heartbeat/sender-in-time",
@@ -313,11 +341,12 @@ FOUND: dict[str, tuple[str, ...]] = {
     "splits headers at the last colon on 1.0": ("1.0/bnf/header-value-may-hold-colon",),
     "stays after DISCONNECT": ("1.0/disconnect/graceful",),
     "strips line ends around values": (
+        "1.2/receipt/server-acknowledges",
         "1.?/encoding/decode-newline",
         "behaviour/1.1/header/carriage-return",
+        "behaviour/1.2/receipt/unusual-ids",
         "behaviour/1.?/subscribe/lookalikes",
         "behaviour/1.?/transaction/lookalikes",
-        "behaviour/1.2/receipt/unusual-ids",
     ),
     "strips line feeds at the end of bodies": ("behaviour/1.?/body/line-ends",),
     "strips line feeds at the start of bodies": ("behaviour/1.?/body/line-ends",),
@@ -365,18 +394,21 @@ FOUND: dict[str, tuple[str, ...]] = {
     "trims ids": ("behaviour/1.?/subscribe/lookalikes",),
     "trims transactions": ("behaviour/1.?/transaction/lookalikes",),
     "trims values": (
+        "1.2/message/destination-same-as-send",
         "1.?/encoding/decode-newline",
         "1.?/encoding/never-trim-pad",
-        "behaviour/1.?/subscribe/lookalikes",
-        "behaviour/1.?/transaction/lookalikes",
+        "1.[12]/receipt/server-acknowledges",
         "behaviour/1.1/header/carriage-return",
         "behaviour/1.?/receipt/unusual-ids",
+        "behaviour/1.?/subscribe/lookalikes",
+        "behaviour/1.?/transaction/lookalikes",
     ),
     "unescapes CONNECT": ("1.?/encoding/no-escape-in-connect",),
     "unescapes bodies": ("behaviour/1.?/body/values",),
     "unescapes lines before it splits them": ("1.?/encoding/escape-outside-connect",),
     "unescapes twice": (
         "1.?/encoding/decode-backslash",
+        "1.[12]/receipt/server-acknowledges",
         "behaviour/1.?/receipt/unusual-ids",
     ),
     "unescapes values only": (

@@ -38,6 +38,7 @@ DEVIATIONS: Final = frozenset(
         "decodes percent signs in receipts",
         "decodes percent signs in values",
         "delivers after UNSUBSCRIBE",
+        "delivers all that waits in spite of UNSUBSCRIBE",
         "delivers at most a hundred waiting messages",
         "delivers to one subscription of a connection",
         "drops byte order marks",

@@ -22,6 +22,7 @@ from stompkit.conformance.wire.octets import (
 from stompkit.conformance.wire.recorder import Recorder
 from stompkit.conformance.wire.rules import MUST_CLOSE, Requests, broken_rules, of_grammar, spoken
 from stompkit.conformance.wire.stream import Stream
+from stompkit.conformance.wire.uses import Uses
 from stompkit.frames import Frame
 
 __all__ = [
@@ -56,6 +57,8 @@ class Peer(Stream):
     #: A queue of this connection, for a target without receipts: a message that has returned from
     #: it proves that all earlier frames were processed.
     barrier: str | None = None
+    #: Record of what the case relies on, if there is one.
+    uses: Uses | None = None
 
     _receipts = 0
     _transactions = 0
@@ -65,6 +68,23 @@ class Peer(Stream):
     def requests(self) -> Requests:
         """Receipts and modes that this connection has asked for by whole frames."""
         return Requests()
+
+    @property
+    def is_open(self) -> bool:
+        """True if neither side has closed the connection."""
+        return not self._is_over and not self._is_given_up
+
+    @property
+    def is_turned_away(self) -> bool:
+        """True if the target has refused the session or the connection, instead of CONNECTED."""
+        if self.frames:
+            return self.frames[0].command == "ERROR"
+        return self._is_over
+
+    @property
+    def is_refused(self) -> bool:
+        """True if the target has sent an ERROR or closed the connection."""
+        return self._is_over or any(frame.command == "ERROR" for frame in self.frames)
 
     # Sending.
 
@@ -78,6 +98,8 @@ class Peer(Stream):
         if command in ("ACK", "NACK") and not self.has_ack:
             raise UnsupportedError("the target does not know ACK: --no-ack")
         self.requests.note(command, headers)
+        if self.uses is not None:
+            self.uses.note(self._number, command, headers)
         self.send_raw(frame_octets(command, headers, body, version=self.version, length=length))
 
     def call(

@@ -16,6 +16,7 @@ from stompkit.conformance.address import Address
 from stompkit.conformance.case import NEWEST, Case, cases_of
 from stompkit.conformance.control import Control
 from stompkit.conformance.peer import Peer, Recorder
+from stompkit.conformance.run.lacking import lacking
 from stompkit.conformance.target import (
     Capabilities,
     Target,
@@ -171,6 +172,8 @@ def pytest_runtest_makereport(
         return report  # an error of the suite, not of the target
     target = item.stash.get(TARGET, None)
     result = judge(case, target, error)
+    if target is not None:
+        excuse(result, target)
     result.duration_ms = int((call.stop - item.stash[_BEGAN]) * 1000)
     item.stash[RESULT] = result
     _translate(report, result)
@@ -211,6 +214,18 @@ def judge(case: Case, target: Target | None, error: BaseException | None) -> Cas
             else {}
         ),
     )
+
+
+def excuse(result: CaseResult, target: Target) -> None:
+    """Make a case UNSUPPORTED that has failed, if it relied on what the target lacks.
+
+    This ends the connections of the case.
+    """
+    if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT):
+        target.finish()
+        if reason := lacking(target):
+            result.verdict = Verdict.UNSUPPORTED
+            result.detail = f"{reason} ({result.detail})"
 
 
 def _explained(error: BaseException) -> str:

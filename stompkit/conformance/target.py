@@ -26,6 +26,7 @@ from stompkit.conformance.wire.probe import (
     probe_within,
 )
 from stompkit.conformance.wire.rules import MUST_CLOSE
+from stompkit.conformance.wire.uses import Uses
 from stompkit.frames import Version
 
 __all__ = [
@@ -73,9 +74,13 @@ class Target:
         #: False if the target is known not to close the connection after an ERROR: once is enough,
         #: and to wait takes time.
         self.awaits_close = True
+        #: What the case relies on besides its subject.
+        self.uses = Uses()
         self.peers: list[Peer] = []
         #: Number of connections before the case started over.
         self._left_behind = 0
+        #: True if the target has refused a connection.
+        self._is_turned_away = False
         self._capabilities = capabilities
         self._control = control
         self._deadline = time.monotonic() + address.case_s
@@ -93,8 +98,15 @@ class Target:
             raise UnsupportedError(f"the target does not speak STOMP {self.version}")
         address = self.address.node(node)
         number = self._left_behind + len(self.peers) + 1
-        peer = dial(address, number, self.recorder, self._deadline)
+        number_open = sum(each.is_open for each in self.peers) + 1
+        self.uses.most_open = max(self.uses.most_open, number_open)
+        try:
+            peer = dial(address, number, self.recorder, self._deadline)
+        except FailedError:
+            self._is_turned_away = True
+            raise
         peer.version = self.version
+        peer.uses = self.uses
         peer.has_ack = self.address.has_ack
         if not self.address.has_receipts:
             peer.barrier = self.queue()
@@ -119,7 +131,9 @@ class Target:
 
     def queue(self) -> str:
         """Return the name of a queue that was not used before."""
-        return self.address.queue_template.format(next(self._names))
+        name = self.address.queue_template.format(next(self._names))
+        self.uses.queues.add(name)
+        return name
 
     def topic(self, word: str | None = None) -> str:
         """Return the name of a topic that was not used before, or the one made of a word.
@@ -137,9 +151,17 @@ class Target:
         peer = self.connect()
         with contextlib.suppress(FailedError):
             self.subscribe(peer, self._new_topic())
-        is_refused = any(frame.command == "ERROR" for frame in peer.frames)
         peer.close()
-        return not is_refused and not peer.is_closed_by_target
+        return not peer.is_refused
+
+    @property
+    def is_turned_away(self) -> bool:
+        """True if the target has refused a connection or a session of the case."""
+        return self._is_turned_away or any(peer.is_turned_away for peer in self.peers)
+
+    def again(self) -> Target:
+        """Return the target as if another case on the same version began."""
+        return Target(self.address, self._capabilities, self.version, Recorder(self.address.secret))
 
     def _new_topic(self) -> str:
         return self.address.topic_template.format(next(self._names))
@@ -168,6 +190,7 @@ class Target:
 
         Waits for ``number`` of them up to the answer timeout, and then briefly for more.
         """
+        self.uses.is_kept = True
         peer = self.connect()
         self.subscribe(peer, queue, id="leftovers")
         frames = peer.gather_messages(number) + peer.collect(self.quiet_s)
@@ -216,6 +239,7 @@ class Target:
         """Close all connections; their endings no longer count."""
         self.finish()
         self._left_behind += len(self.peers)
+        self._is_turned_away = self.is_turned_away
         self.peers.clear()
 
     def should(self, holds: bool, text: str) -> None:  # noqa: FBT001 (reads like assert)

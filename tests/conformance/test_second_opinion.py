@@ -18,7 +18,7 @@ from stompkit.conformance.run.runner import Selection, run
 from stompkit.conformance.target import probe
 from stompkit.conformance.verdict import CaseResult, Verdict
 from tests.conformance.second_server.findings import FOUND, SEEN_IN
-from tests.conformance.second_server.permitted import PERMITTED, PROFILES
+from tests.conformance.second_server.permitted import LACKING, PERMITTED, PROFILES
 from tests.conformance.second_server.sockets import listening
 from tests.conformance.second_server.switches import DEVIATIONS, LIBERTIES
 from tests.conformance.test_broken_rules import CONTROL
@@ -74,7 +74,7 @@ def test_tables_have_each_switch() -> None:
     assert FOUND.keys() == DEVIATIONS
     assert len(FOUND) >= 40
     assert all(selected([pattern]) for patterns in FOUND.values() for pattern in patterns)
-    assert PERMITTED.keys() | PROFILES.keys() < LIBERTIES
+    assert PERMITTED.keys() | PROFILES.keys() | LACKING.keys() < LIBERTIES
 
 
 @pytest.mark.parametrize("switch", sorted(FOUND))
@@ -107,6 +107,18 @@ def test_what_is_permitted_is_no_deviation(switch: str, network: Network) -> Non
     assert found.keys() == selected(PERMITTED.get(switch, ())), found
     failed = [each.id for each in results if each.verdict is Verdict.FAILED]
     assert not failed, failed
+
+
+@pytest.mark.parametrize("switch", sorted(LACKING))
+def test_case_about_something_else_needs_what_the_server_lacks(
+    switch: str, network: Network
+) -> None:
+    """It is UNSUPPORTED, and says why, while cases that need nothing are judged."""
+    id, reason = LACKING[switch]
+    result = run_case(runnables()[id], network, second_server(switch))
+    assert (result.verdict, result.detail) == (Verdict.UNSUPPORTED, reason)
+    judged = run_case(runnables()["1.2/send/delivers"], network, second_server(switch))
+    assert judged.verdict is Verdict.OK
 
 
 def test_slow_server_gets_the_time_that_its_timeout_says(network: Network) -> None:

@@ -29,7 +29,7 @@ from stompkit.conformance.cluster import Cluster
 from stompkit.conformance.crossing import Story
 from stompkit.conformance.nodes import Nodes
 from stompkit.conformance.peer import Recorder
-from stompkit.conformance.plugin import is_valid, judge
+from stompkit.conformance.plugin import excuse, is_valid, judge
 from stompkit.conformance.run.runner import cases_folder
 from stompkit.conformance.target import Capabilities, Target
 from stompkit.conformance.verdict import CaseResult, FailedError, UnsupportedError
@@ -495,6 +495,7 @@ def run_case(
     target.has_valid_frames = is_valid(runnable.case)
     try:
         result = runnable.run(target, control)
+        excuse(result, target)
     finally:
         target.finish()
     result.violations = target.violations

@@ -150,7 +150,8 @@ class Pool:
         self._on_case = on_case
         self._on_result = on_result
         address = task.address
-        self._limit_s = address.case_s + 2 * address.recovery_s + slack_s
+        # After the case, the suite may try what the target lacks, and waits until it answers.
+        self._limit_s = address.case_s + 4 * address.recovery_s + slack_s
         #: Errors of the suite itself.
         self.errors: list[str] = []
         #: Reason why not all cases were run.

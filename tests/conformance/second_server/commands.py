@@ -180,6 +180,9 @@ class Session:
         here = [each for each in self.subscriptions.values() if each.destination == destination]
         if here and self.has("takes one subscription to a destination"):
             raise Refusal("there is a subscription to this destination")
+        is_taken = self.destinations.is_consumed_elsewhere(destination, self)
+        if is_taken and self.has("takes one consumer of a queue"):
+            raise Refusal("another client subscribes to this queue")
         subscription = Subscription(self, id, destination, mode)
         self.refuse_again(b"subscription " + id)
         self.subscriptions[id] = subscription

@@ -15,6 +15,8 @@ from tests.conformance.second_server.switches import Switch
 
 #: Time in seconds that the client has to close after the end of the server's stream.
 _LINGER_S: Final = 10.0
+#: Number of sessions at a time, for one of the switches.
+_FEW_SESSIONS: Final = 5
 
 
 class Handle(Protocol):
@@ -135,6 +137,9 @@ class Connection(asyncio.Protocol):
         """Start the session."""
         if self.codec.version or command not in (b"CONNECT", b"STOMP"):
             raise Refusal("a session begins with CONNECT, and has one")
+        is_served = [bool(each.codec.version) for each in self.server.connections]
+        if sum(is_served) >= _FEW_SESSIONS and self.has("serves five sessions at a time"):
+            raise Refusal("there are five sessions already")
         agreed = agree(headers, self.server.switch)
         name = next(self.server.destinations.names)
         answer = connected(agreed.version, name, self.server.switch)

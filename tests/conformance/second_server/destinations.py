@@ -161,6 +161,13 @@ class Destinations:
         waiting, subscribers = self._queues.get(destination), self._subscribers.get(destination)
         while waiting and subscribers and (to := self._next(subscribers)):
             self._deliver(to, waiting.popleft())
+        if waiting and not subscribers and self.has("keeps no messages for later subscribers"):
+            waiting.clear()
+
+    def is_consumed_elsewhere(self, destination: bytes, session: Receiver) -> bool:
+        """Return True if another session subscribes to a queue."""
+        others = (each.session is not session for each in self._subscribers.get(destination, ()))
+        return any(others) and not destination.startswith(b"/topic/")
 
     def _next(self, subscribers: deque[Subscription]) -> Subscription | None:
         """Return the next subscriber that can get a message, and put it last."""

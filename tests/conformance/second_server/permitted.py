@@ -52,3 +52,21 @@ PROFILES = {
         "changed",
     ),
 }
+#: Why a case is UNSUPPORTED that relies on what such a server lacks, by the switch.
+LACKING = {
+    "keeps no messages for later subscribers": (
+        "1.2/receipt-frame/means-processed",
+        "the target keeps no message for a subscription that comes later"
+        " (the message is not in the queue)",
+    ),
+    "serves five sessions at a time": (
+        "1.2/connected/session-unique",
+        "the target refuses sessions while others are open: --jobs 1 needs the fewest"
+        " (expected CONNECTED, got ERROR 'refused')",
+    ),
+    "takes one consumer of a queue": (
+        "behaviour/redelivery/consumer-dies",
+        "the target takes one connection that subscribes to a queue"
+        " (expected RECEIPT with {'receipt-id': 'r2-1'}, got ERROR 'refused')",
+    ),
+}

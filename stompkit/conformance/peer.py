@@ -203,8 +203,8 @@ class Peer(Stream):
 
         frame = self._wait(is_answer, None)
         if frame is not None and frame.command != "ERROR":
-            told, sent = self.describe(frame), self._sent_with(receipt)
-            raise FailedError(f"the frame was accepted: {told} answers {sent!r}")
+            sent = self._sent_with(receipt)
+            raise FailedError(f"the frame was accepted: {self.describe(frame)} answers {sent!r}")
         if frame is None and not self._is_over:
             self._hang("neither ERROR nor the end of the connection came")
         return frame
@@ -360,8 +360,8 @@ class Peer(Stream):
         text = next(events, "")
         begun = _BEGUN.search(text)
         missing = self._lenient.missing_bytes
-        told = f"; {missing} octets of its body are missing" if missing else ""
-        return plain(begun[1] if begun else text, _SHOWN_CHARACTERS) + told
+        rest = f"; {missing} octets of its body are missing" if missing else ""
+        return plain(begun[1] if begun else text, _SHOWN_CHARACTERS) + rest
 
     def _take(
         self,

@@ -88,20 +88,20 @@ def broken_rules(
     frames: list[Frame],
     version: Version,
     requests: Requests | None,
-    told: Callable[[Frame], str],
+    describe: Callable[[Frame], str],
 ) -> Iterator[tuple[str, str]]:
     """Yield the statements that the frames of a session violate, with the observation.
 
     Without ``requests``, which are unknown after raw bytes, what depends on them is left out.
-    ``told`` describes a frame.
+    ``describe`` returns the words for a frame.
     """
     receipts: Counter[str] = Counter()
     ended: set[str] = set()
     for frame in frames:
         if frame.command == "MESSAGE":
-            yield from _of_message(frame, version, requests, told)
+            yield from _of_message(frame, version, requests, describe)
             if frame.headers.get("subscription") in ended:
-                text = f"{told(frame)} comes after the RECEIPT of its UNSUBSCRIBE"
+                text = f"{describe(frame)} comes after the RECEIPT of its UNSUBSCRIBE"
                 yield _rule(version, _ENDED.get(version, _ENDED["1.2"])), text
         elif frame.command == "RECEIPT":
             receipt = frame.headers.get("receipt-id")
@@ -109,7 +109,7 @@ def broken_rules(
             if requests and (id := requests.ended_by(receipt or "")) is not None:
                 ended.add(id)
             if receipt is None or (requests and receipts[receipt] > requests.receipts[receipt]):
-                text = f"{told(frame)}, which no frame has asked for"
+                text = f"{describe(frame)}, which no frame has asked for"
                 yield _rule(version, "receipt-frame/receipt-id"), text
 
 
@@ -123,7 +123,7 @@ def _of_message(
     frame: Frame,
     version: Version,
     requests: Requests | None,
-    told: Callable[[Frame], str],
+    describe: Callable[[Frame], str],
 ) -> Iterator[tuple[str, str]]:
     needed = ["destination", "message-id"]
     if version != "1.0":
@@ -134,7 +134,7 @@ def _of_message(
     for name in needed:
         if not frame.headers.get(name):
             rule = "message/ack-header" if name == "ack" else f"message/{name}"
-            yield _rule(version, rule), f"{told(frame)} has no {name} header"
+            yield _rule(version, rule), f"{describe(frame)} has no {name} header"
 
 
 def _rule(version: Version, name: str) -> str:

@@ -2,8 +2,8 @@
 
 ``--run`` launches all brokers, or those that are named, runs the suite on each and puts what was
 found into ``conformance/results``. The page, and a table of all cases beside the files there, are
-made of these and of the known deviations in ``conformance/brokers``. ``--check`` changes nothing,
-and exits with 1 where the page differs from them.
+made of these and of the known deviations in ``conformance/brokers``. So is the table in the page of
+comparisons. ``--check`` changes nothing, and exits with 1 where a page differs from them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ __all__ = ["main"]
 _ROOT: Final = Path(__file__).parents[1]
 _NAME: Final = "conformance-results.rst"
 _MATRIX: Final = "matrix.html"
+_COMPARISON: Final = "comparison.rst"
 _RESULTS: Final = _ROOT / "conformance" / "results"
 _KNOWN: Final = _ROOT / "conformance" / "brokers"
 _WIDTH: Final = 100
@@ -61,6 +62,8 @@ _BROKERS: Final[dict[str, list[str]]] = {
 #: Timeouts of an answer, and of its absence, in seconds, on a busy machine.
 _TIMES: Final = ["--timeout", "8", "--quiet-time", "1"]
 _NOT_OK: Final = (Verdict.FAILED, Verdict.NON_STRICT)
+#: Verdicts in the page of comparisons.
+_COMPARED: Final = (Verdict.OK, Verdict.NON_STRICT, Verdict.FAILED, Verdict.UNSUPPORTED)
 #: Number of the events of a wire log that are kept.
 _MOST_EVENTS: Final = 40
 _MOST_CHARACTERS: Final = 400
@@ -101,14 +104,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     brokers = [] if options.run is None else options.run or list(_BROKERS)
     old = [each for each in brokers if not _run(each, options.only, options.results, options.known)]
     targets = list(_targets(options.results, options.known))
-    path = options.into / _NAME
-    text = page(targets)
+    pages = {options.into / _NAME: page(targets)}
+    comparison = options.comparison / _COMPARISON
+    if comparison.exists():
+        pages[comparison] = compared(comparison.read_text(encoding="utf-8"), targets)
     if not options.check:
         (options.results / _MATRIX).write_bytes(_table(targets))
-        path.write_text(text, encoding="utf-8")
-    elif not path.exists() or path.read_text(encoding="utf-8") != text:
-        print(f"{path} is not what make_results.py makes of the results", file=sys.stderr)
-        return 1
+    for path, text in pages.items():
+        if not options.check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            print(f"{path} is not what make_results.py makes of the results", file=sys.stderr)
+            return 1
     for broker in old:
         print(f"{broker} could not be tested: what there is of it is older", file=sys.stderr)
     return 1 if old else 0
@@ -142,6 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--check", action="store_true", help="write nothing, compare")
     for name, folder, what in (
         ("into", _ROOT / "docs" / "reference", "the page is"),
+        ("comparison", _ROOT / "docs" / "explanation", "the page of comparisons is, if any,"),
         ("results", _RESULTS, "the reports and the table are"),
         ("known", _KNOWN, "the lists of known deviations are"),
     ):
@@ -288,6 +296,20 @@ def page(targets: Sequence[_Target]) -> str:
         lines += _section(target)
     lines += _profiles(targets)
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def compared(text: str, targets: Iterable[_Target]) -> str:
+    """Return the page of comparisons with the current number of cases by verdict."""
+    rows = []
+    for target in targets:
+        counts = target.report.count()
+        if target.broker != _STAND_IN:
+            numbers = ", ".join(str(counts[verdict]) for verdict in _COMPARED)
+            rows.append(f'   "{_escaped(target.name)}", {numbers}\n')
+    header = f".. csv-table::\n   :header: Target, {', '.join(_COMPARED)}\n\n"
+    before, found, after = text.partition(header)
+    _, _, rest = after.partition("\n\n")
+    return f"{before}{found}{''.join(rows)}\n{rest}" if found else text
 
 
 def _totals(targets: Sequence[_Target]) -> Iterator[str]:

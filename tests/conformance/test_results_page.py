@@ -67,7 +67,7 @@ def make(script: dict[str, Any], tmp_path: Path) -> Make:
     for name, report in (("rabbitmq-3", rabbitmq), ("stompkit", ours)):
         (tmp_path / f"{name}.json").write_bytes(to_json(report))
     (tmp_path / "rabbitmq.toml").write_text(KNOWN)
-    folders = [f"--{name}={tmp_path}" for name in ("into", "results", "known")]
+    folders = [f"--{name}={tmp_path}" for name in ("into", "comparison", "results", "known")]
 
     def run(*arguments: str) -> int:
         status: int = script["main"]([*folders, *arguments])
@@ -104,6 +104,20 @@ def test_page_has_counts_profiles_and_every_deviation(make: Make, tmp_path: Path
     assert matrix.text.index("stompkit1") < matrix.text.index("RabbitMQ3.10.8")
     assert "keeps the connection *open*" in matrix.text
     assert "an old reason" not in matrix.text
+
+
+def test_page_of_comparisons_has_the_same_counts(make: Make, tmp_path: Path) -> None:
+    """Only the rows of its table are made of the results."""
+    page = tmp_path / "comparison.rst"
+    begin = (
+        "Compared\n\n.. csv-table::\n   :header: Target, OK, NON-STRICT, FAILED, UNSUPPORTED\n\n"
+    )
+    page.write_text(f'{begin}   "stompkit 1", 7, 7, 7, 7\n\nThroughput\n')
+    assert make("--check") == 1
+    assert make() == 0
+    rows = '   "stompkit 1", 1, 0, 0, 0\n   "RabbitMQ 3.10.8", 1, 1, 2, 1\n'
+    assert page.read_text() == f"{begin}{rows}\nThroughput\n"
+    assert make("--check") == 0
 
 
 def test_page_that_is_not_of_the_results_is_told(

@@ -12,6 +12,7 @@ from stompkit.frames._grammar import UNESCAPED_COMMANDS, Tolerance, Version
 
 __all__ = ["encode"]
 
+_COLON: Final = escape(":", "1.2")
 _WITH_BODY: Final = frozenset(name for name, row in COMMANDS.items() if row.body)
 
 
@@ -46,10 +47,11 @@ def encode(
         or "\r" in text
         or "\0" in text
         or text.count("\n") != count - (count > 0)
-        or text.count(":") != count
         or "" in headers
     ):
         text = "\n".join(_careful_lines(frame, version))
+    elif text.count(":") != count:
+        text = "\n".join(_lines_with_colons(frame, version))
     declared = headers.get("content-length")
     if body or declared is not None:
         text = _with_length(text, frame, declared, tolerance)
@@ -81,12 +83,30 @@ def _with_length(text: str, frame: Frame, declared: str | None, tolerance: Toler
     return text
 
 
+def _lines_with_colons(frame: Frame, version: Version | None) -> list[str]:
+    """Return the header lines when they have further colons, and nothing else to escape.
+
+    Most such frames have a few values with colons, as ids and times have them.
+    """
+    if version is None or not _has_escapes(frame, version):
+        return _careful_lines(frame, version)
+    return [
+        f"{name.replace(':', _COLON) if ':' in name else name}:"
+        f"{value.replace(':', _COLON) if ':' in value else value}"
+        for name, value in [*frame.headers.items(), *frame.repeated]
+    ]
+
+
+def _has_escapes(frame: Frame, version: Version) -> bool:
+    return version != "1.0" and frame.command not in UNESCAPED_COMMANDS
+
+
 def _careful_lines(frame: Frame, version: Version | None) -> list[str]:
     """Return the header lines when at least one needs escapes or cannot be sent."""
     if "" in frame.headers:
         raise LocalProtocolError("a header name must not be empty")
     handshake = frame.command in UNESCAPED_COMMANDS
-    if version is not None and version != "1.0" and not handshake:
+    if version is not None and _has_escapes(frame, version):
         return _escaped_lines(frame, version)
     for name, value in frame.items():
         if ":" in name:

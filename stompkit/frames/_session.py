@@ -297,8 +297,9 @@ class Session:
             required = _REQUIRED[version].get(frame.command)
             if required is None:
                 raise LocalProtocolError(f"STOMP {version} has no {frame.command} frame")
+            headers = frame.headers
             for names in required:
-                if not any(name in frame.headers for name in names):
+                if names[0] not in headers and headers.keys().isdisjoint(names):
                     raise LocalProtocolError(f"{frame.command} needs {' or '.join(names)}")
         elif following is State.CONNECTED:
             raise LocalProtocolError("CONNECTED is sent by accept, which settles the version")

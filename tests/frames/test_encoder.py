@@ -133,6 +133,15 @@ def test_names_and_values_are_escaped(version: Version) -> None:
     assert read_again(frame, version) == frame
 
 
+@requirement("1.1/encoding/escape-outside-connect", "1.2/encoding/escape-outside-connect")
+@pytest.mark.parametrize("version", ESCAPING)
+def test_colons_are_escaped_where_nothing_else_is(version: Version) -> None:
+    frame = Frame("SEND", {"id": "a:1", "b:c": "d", "e": "f"}, b"", (("id", ":"), ("e", "g")))
+    expected = rb"SEND|id:a\c1|b\cc:d|e:f|id:\c|e:g||".replace(b"|", b"\n") + b"\0"
+    assert encode(frame, version) == expected
+    assert read_again(frame, version) == frame
+
+
 @requirement("1.2/encoding/escape-outside-connect", "1.1/frame/eol-lf-only")
 def test_a_carriage_return_is_escaped_on_1_2_and_a_character_before() -> None:
     frame = Frame("SEND", {"a\r": "\rb\r"})

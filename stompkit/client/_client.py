@@ -240,8 +240,8 @@ class Client:
         for each in packets:
             try:
                 _check_body(each.body)
-                headers = {**each.headers, "destination": destination}
-                frame = Frame("SEND", headers, each.body)
+                frame = Frame("SEND", each.headers, each.body)
+                frame.headers["destination"] = destination
                 self._outbox.enqueue(frame, on_done, receipt=receipt)
             except Exception as error:
                 on_done(error)

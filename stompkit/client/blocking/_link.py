@@ -56,9 +56,12 @@ class _Sending:
     """Packets that are confirmed together."""
 
     destination: str
+    #: Packets that are not given to the client yet.
     packets: list[Packet]
+    count: int
     size: int
     future: Future[None]
+    #: Number of packets that are not confirmed yet.
     left: int
     group: str
 
@@ -171,24 +174,11 @@ class Link:
             future = _promise()
             future.set_result(None)
             return future
-        size = sum([len(packet.body) for packet in listed])
-        most_messages, most_bytes = self._most
+        count, size = len(listed), sum([len(packet.body) for packet in listed])
         with self._has_room:
-
-            def has_room() -> bool:
-                # Packets that exceed the limits are sent when no other message is on its way.
-                return not self._messages or (
-                    self._messages + len(listed) <= most_messages
-                    and self._bytes + size <= most_bytes
-                )
-
-            if not has_room():
-                self._thread.refuse_to_wait()
-                self._has_room.wait_for(lambda: self._is_over or has_room())
-            self._refuse_if_closed()
-            if not has_room():
-                raise LinkClosedError(f"{self._client!r} is not waited for any more")
-            self._messages += len(listed)
+            if self._is_closed or not self._fits(count, size):
+                self._wait_for_room(count, size)
+            self._messages += count
             self._bytes += size
             last = self._line[-1] if group and self._line else None
             if (
@@ -198,10 +188,11 @@ class Link:
                 and last.left < _GROUP
             ):
                 last.packets += listed
+                last.count += count
                 last.size += size
-                last.left += len(listed)
+                last.left += count
                 return last.future
-            sending = _Sending(destination, listed, size, _promise(), len(listed), group)
+            sending = _Sending(destination, listed, count, size, _promise(), count, group)
             self._line.append(sending)
             is_first = len(self._line) == 1
         if is_first:
@@ -309,6 +300,22 @@ class Link:
                 self._thread.call(lambda: self._client.disconnect(timeout_s=timeout_s)).result()
             self._thread.stop()
 
+    def _fits(self, count: int, size: int) -> bool:
+        """Return True if packets are within the limits, or no other message is on its way."""
+        most_messages, most_bytes = self._most
+        return not self._messages or (
+            self._messages + count <= most_messages and self._bytes + size <= most_bytes
+        )
+
+    def _wait_for_room(self, count: int, size: int) -> None:
+        """Wait until packets fit; raises :class:`LinkClosedError`, and RuntimeError."""
+        if not self._fits(count, size):
+            self._thread.refuse_to_wait()
+            self._has_room.wait_for(lambda: self._is_over or self._fits(count, size))
+        self._refuse_if_closed()
+        if not self._fits(count, size):
+            raise LinkClosedError(f"{self._client!r} is not waited for any more")
+
     @property
     def _is_over(self) -> bool:
         return self._is_closed or self._is_stopped
@@ -337,9 +344,10 @@ class Link:
                 taken = list(self._line)
                 self._line.clear()
             for sending in taken:
+                packets, sending.packets = sending.packets, []
                 self._client.send_each(
                     sending.destination,
-                    sending.packets,
+                    packets,
                     partial(self._sent, sending),
                     receipt=self._receipts,
                 )
@@ -352,7 +360,7 @@ class Link:
         if sending.left:
             return
         with self._has_room:
-            self._messages -= len(sending.packets)
+            self._messages -= sending.count
             self._bytes -= sending.size
             self._has_room.notify_all()
         if not sending.future.done():

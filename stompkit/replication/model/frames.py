@@ -25,8 +25,7 @@ CONTENT_TYPE: Final = "application/vnd.stompkit.changeset+json"
 MAX_BODY_BYTES: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
+class Packet(msgspec.Struct, frozen=True, gc=False):
     """Content of one SEND frame, without its destination."""
 
     headers: dict[str, str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from threading import Lock
 from typing import Any, Final, Self
@@ -141,7 +141,7 @@ class StompSub:
             parts = partitioned(changeset, self._partitions)
             pieces = [(f"{base}.{number}", part) for number, part in enumerate(parts)]
         # All are made before the first is sent, so that a value without a JSON form sends nothing.
-        made = [(where, list(self._packets(piece))) for where, piece in pieces]
+        made = [(where, self._packets(piece)) for where, piece in pieces]
         return self._send(made, changeset.origin)
 
     def send_encoded(self, changesets: Sequence[EncodedChangeset]) -> Future[None]:
@@ -184,11 +184,12 @@ class StompSub:
             futures = [self.link.send(where, each, group=group) for where, each in made]
         return futures[0] if len(futures) == 1 else all_of(futures)
 
-    def _packets(self, changeset: Changeset | EncodedChangeset) -> Iterator[Packet]:
-        for packet in packets(changeset, max_body_bytes=self._max_body_bytes):
-            if not self._persistent:
+    def _packets(self, changeset: Changeset | EncodedChangeset) -> list[Packet]:
+        made = list(packets(changeset, max_body_bytes=self._max_body_bytes))
+        if not self._persistent:
+            for packet in made:
                 packet.headers["persistent"] = "false"
-            yield packet
+        return made
 
 
 def _selected(changeset: Changeset, tables: Tables) -> Changeset:

@@ -61,7 +61,7 @@ class Checkpoints:
         consumer that has applied them would skip the new contents as duplicates.
         """
         position = self._publication.position
-        with sending():
+        with sending:
             for _ in range(UNCONFIRMED_CHUNKS):
                 self._publication.publish([], position=position, is_snapshot=True)
             self._publication.flush()
@@ -78,7 +78,7 @@ class Checkpoints:
         if self.pending is not None and self.pending != self._stored:
             self._stored_at = clocks.monotonic()
             self._stored = self.pending
-            with sending():
+            with sending:
                 self._publication.advance(self.pending.encode(), self.state())
 
     def state(self) -> dict[str, Any] | None:
@@ -118,7 +118,7 @@ class Checkpoints:
             **(self.state() or self._publication.state),
             "snapshot": copy_progress(transaction.position, names),
         }
-        with sending():
+        with sending:
             self._publication.advance(transaction.position.encode(), state)
             self._publication.flush()
         self.pending = None

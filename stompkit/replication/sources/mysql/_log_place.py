@@ -33,7 +33,7 @@ class LogPlace:
         return Position(
             file=self.file,
             pos=pos,
-            gtid=gtid_set(self._gtids),
+            gtid=gtid_set(self._gtids) if self._gtids else "",
             executed=None if self._executed is None else str(self._executed),
             server_id=self.position.server_id,
             server=self.position.server,

@@ -116,7 +116,7 @@ class Snapshot:
         Raises :class:`SnapshotStoppedError`, :class:`DisconnectedError` and the errors of PyMySQL;
         then call it again.
         """
-        with sending():
+        with sending:
             self._publication.flush()
         # Rows in the log may be from before a statement that is run during the snapshot.
         self._definitions.load(self._catalogue, self._wants)
@@ -155,7 +155,7 @@ class Snapshot:
             state["copied"] = self._copied(state.get("copied", []))
         if self._definitions.state() != Definitions(None).state():
             state["ddl"] = self._definitions.state()
-        with sending():
+        with sending:
             self._publication.end_snapshot(self._progress["position"], state)
             # Only later chunks have numbers that are the same after a crash.
             self._publication.flush()
@@ -320,7 +320,7 @@ class Snapshot:
         if self._stop.is_set():
             raise SnapshotStoppedError
         self._progress["rows"] += sum(change.action == "read" for change in changes)
-        with sending():
+        with sending:
             self._publication.publish(
                 changes,
                 position=self._progress["position"],
@@ -334,7 +334,7 @@ class Snapshot:
     def _remember(self, *, is_flushed: bool = False) -> None:
         if self._stop.is_set():
             raise SnapshotStoppedError
-        with sending():
+        with sending:
             self._publication.advance(self._progress["position"], self._state(self._progress))
             if is_flushed:
                 self._publication.flush()

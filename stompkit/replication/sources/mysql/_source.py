@@ -330,7 +330,7 @@ class MysqlPublisher:
                         self._lag_s = 0.0
                         self._checkpoints.store_later(grouping.at(event.packet.log_pos))
                         self._checkpoints.store()
-                        with sending():
+                        with sending:
                             self._publication.settle()
                     continue
                 transaction = grouping.feed(event)
@@ -352,7 +352,7 @@ class MysqlPublisher:
         if transaction.time is not None:
             self._lag_s = max(0.0, clocks.time() - transaction.time.timestamp())
         if transaction.changes:
-            with sending():
+            with sending:
                 self._publication.publish(
                     transaction.changes,
                     position=position.encode(),

@@ -65,7 +65,7 @@ class LogConnection(_Connection):
         if not self._reads_log:
             return None
         data = self._next()
-        if data[:1] == b"\0" and len(data) > _BODY_AT:
+        if len(data) > _BODY_AT and not data[0]:
             event = parse_event(data, self._checksum)
             if event is not None:
                 return event
@@ -97,25 +97,24 @@ class LogConnection(_Connection):
         while True:
             for event in self._events:
                 return b"\0" + event
-            data = self._packet()
-            if data[:1] != b"\0" or len(data) <= _BODY_AT or data[_TYPE_AT] != payloads.PAYLOAD:
+            try:
+                data = (self._packets or self._opened()).packet()
+            except OSError as error:
+                self._force_close()  # type: ignore[attr-defined]
+                raise pymysql.OperationalError(
+                    CR.CR_SERVER_LOST, f"the connection was lost while the log was read ({error})"
+                ) from error
+            if len(data) <= _BODY_AT or data[_TYPE_AT] != payloads.PAYLOAD or data[0]:
                 return data
             if not payloads.CAN_READ:
                 return data
             self._events = payloads.events_within(data[1:], self._checksum)
 
-    def _packet(self) -> bytes:
-        try:
-            if self._packets is None:
-                raw: Any = self
-                raw._sock.settimeout(raw._read_timeout)
-                self._packets = PacketReader(raw._rfile, raw._next_seq_id)
-            return self._packets.packet()
-        except OSError as error:
-            self._force_close()  # type: ignore[attr-defined]
-            raise pymysql.OperationalError(
-                CR.CR_SERVER_LOST, f"the connection was lost while the log was read ({error})"
-            ) from error
+    def _opened(self) -> PacketReader:
+        raw: Any = self
+        raw._sock.settimeout(raw._read_timeout)
+        self._packets = PacketReader(raw._rfile, raw._next_seq_id)
+        return self._packets
 
 
 def understandable(data: bytes, checksum: int) -> bytes:

@@ -25,6 +25,9 @@ COMPILED_MODULES = {
         "_checks _decoder _encoder _escapes _frame _head _head_reader _head_template _known_heads"
         " _numbers _shape"
     ),
+    "stompkit/replication/model": "values",
+    "stompkit/replication/sources/mysql/_binlog": "blocks moments numbers rows values",
+    "stompkit/replication/sources/postgres": "_changes _published _values pgoutput",
     "stompkit/server/stores": "lmdb lmdb_batch log record",
 }
 #: The environment that builds a wheel has neither Twisted nor plug-ins of mypy.

@@ -16,7 +16,7 @@ import stompkit
 
 PACKAGE = Path(stompkit.__file__).parent
 #: The folders with compiled modules.
-FOLDERS = ("frames", "server")
+FOLDERS = ("frames", "replication/model", "replication/sources", "server")
 
 
 def annotated(cls: ast.ClassDef) -> Iterator[str]:

@@ -30,9 +30,14 @@ _MARKED_PURE: Final = re.compile(r"\bmark\.pure\b")
 _START_S: Final = 4.0
 #: Expected duration in seconds of a part that does not run pytest and was never measured.
 _UNKNOWN_S: Final = 60.0
-#: Folders whose tests also run on compiled modules.
+#: Folders, or files, whose tests also run on compiled modules.
 _COMPILED: Final = (
     "tests/frames/",
+    "tests/replication/model/test_values",
+    "tests/replication/sources/mysql/test_values",
+    "tests/replication/sources/postgres/test_pgoutput",
+    "tests/replication/sources/postgres/test_postgres_changes",
+    "tests/replication/sources/postgres/test_postgres_pub",
     "tests/server/beanstalk/",
     "tests/server/domain/",
     "tests/server/listen/",

@@ -152,6 +152,10 @@ def _members(value: set[object] | frozenset[object]) -> list[str]:
     return sorted(names)
 
 
+def _base64(value: bytes | bytearray | memoryview) -> str:
+    return binascii.b2a_base64(value, newline=False).decode()
+
+
 #: Name of a type, or none for a plain JSON type, and the function that converts to it.
 _Writer = tuple[str, Callable[[Any], object]]
 
@@ -163,9 +167,9 @@ _WRITERS: Final[tuple[tuple[type, str, Callable[[Any], object]], ...]] = (
     (time, "$time", time.isoformat),
     (timedelta, "$interval", lambda value: value // _MICROSECOND),
     (Interval, "$interval", str),
-    (bytes, "$bytes", lambda value: base64.b64encode(value).decode()),
-    (bytearray, "$bytes", lambda value: base64.b64encode(value).decode()),
-    (memoryview, "$bytes", lambda value: base64.b64encode(value).decode()),
+    (bytes, "$bytes", _base64),
+    (bytearray, "$bytes", _base64),
+    (memoryview, "$bytes", _base64),
     (UUID, "$uuid", str),
     (frozenset, "$set", _members),
     (set, "$set", _members),
@@ -260,10 +264,11 @@ def row_to_json(row: Row) -> dict[str, object]:
     try:
         for name, value in row.items():
             kind = type(value)
-            if kind in _PLAIN or (kind is int and _LEAST <= value <= _MOST):
+            # As to_json, without a call for most values.
+            if kind is str or value is None or (kind is int and _LEAST <= value <= _MOST):
                 made[name] = value
-            elif kind in _EXACT:
-                wrapper, write = _EXACT[kind]
+            elif (known := _EXACT.get(kind)) is not None:
+                wrapper, write = known
                 made[name] = {wrapper: write(value)}
             else:
                 made[name] = to_json(value)

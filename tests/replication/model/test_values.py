@@ -49,6 +49,12 @@ def test_row_comes_back_as_what_it_was(row: dict[str, Value]) -> None:
     assert row_from_json(msgspec.json.decode(msgspec.json.encode(row_to_json(row)))) == row
 
 
+@given(rows)
+def test_row_is_written_as_its_values_are(row: dict[str, Value]) -> None:
+    encode = msgspec.json.encode
+    assert encode(row_to_json(row)) == encode({name: to_json(row[name]) for name in row})
+
+
 @pytest.mark.parametrize(
     ("value", "written"),
     [

@@ -13,8 +13,8 @@ from stompkit.replication.sources.postgres._catalogue import (
     read_references,
     read_tables,
 )
-from stompkit.replication.sources.postgres._changes import PublishedTable
 from stompkit.replication.sources.postgres._connections import Connection, format_lsn
+from stompkit.replication.sources.postgres._published import PublishedTable
 from stompkit.replication.sources.postgres._shapes import stored
 from stompkit.replication.sources.postgres._slot import OffsetLostError
 from stompkit.replication.sources.postgres._snapshot import (

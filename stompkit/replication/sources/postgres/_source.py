@@ -12,7 +12,7 @@ import msgspec
 import psycopg
 
 from stompkit.replication.sources.postgres._catalogue import read_tables
-from stompkit.replication.sources.postgres._changes import PublishedTable, TableChangedError
+from stompkit.replication.sources.postgres._changes import TableChangedError
 from stompkit.replication.sources.postgres._connections import (
     Connection,
     Dsn,
@@ -37,6 +37,7 @@ from stompkit.replication.sources.postgres._preflight import (
     warn_of_generated,
     warn_of_patterns,
 )
+from stompkit.replication.sources.postgres._published import PublishedTable
 from stompkit.replication.sources.postgres._slot import (
     NewSlot,
     Slot,

@@ -15,10 +15,10 @@ from stompkit.replication.sources.postgres._catalogue import (
     read_tables,
     unreadable_tables,
 )
-from stompkit.replication.sources.postgres._changes import PublishedTable
 from stompkit.replication.sources.postgres._connections import Connection
 from stompkit.replication.sources.postgres._fingerprint import fingerprint
 from stompkit.replication.sources.postgres._preflight import check_names, unpublished_actions
+from stompkit.replication.sources.postgres._published import PublishedTable
 from stompkit.replication.sources.postgres._shapes import stored, why_copied
 from stompkit.replication.sources.postgres._snapshot import published_rows
 from stompkit.replication.sources.publication import Publication

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
+from typing import Self
 
-from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
-from twisted.python.failure import Failure
 
 from stompkit.client._connector import Connector
+from stompkit.client._content import check_body
 from stompkit.client._core import Core, Phase
 from stompkit.client._entries import OnDone, Packet
 from stompkit.client._errors import ClientError
@@ -30,7 +31,7 @@ from stompkit.client._settings import (
     BufferLimits,
     ReconnectPolicy,
 )
-from stompkit.client._subscription import Handler, Subscription, Terms
+from stompkit.client._subscription import Handler, Subscription, Terms, leave_if_cancelled
 from stompkit.client._subscriptions import Subscriptions
 from stompkit.client._transactions import Transaction
 from stompkit.frames import (
@@ -143,15 +144,23 @@ class Client:
 
     # The connection.
 
+    async def __aenter__(self) -> Self:
+        """Connect; raises the errors of :meth:`connect`."""
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Disconnect."""
+        await self.disconnect()
+
     def connect(self) -> Deferred[None]:
         """Connect, and fire when a broker has answered CONNECTED.
 
         Fires at once if the client is connected, and after a lost connection when it has
         reconnected. Fails with :class:`LoginRefusedError` if a broker answers CONNECT with ERROR.
         Fails with :class:`ConnectFailedError` after the maximum number of attempts of the policy,
-        and with
-        :class:`ClientClosedError` if :meth:`disconnect` is called meanwhile. A closed client can be
-        connected again; its earlier subscriptions have ended.
+        and with :class:`ClientClosedError` if :meth:`disconnect` is called meanwhile. A closed
+        client can be connected again; its earlier subscriptions have ended.
         """
         return self._core.connect()
 
@@ -214,7 +223,7 @@ class Client:
         In a ``transaction`` it fires at once, or fails with the errors of :meth:`Transaction.send`;
         COMMIT carries the receipt.
         """
-        _check_body(body)
+        check_body(body)
         if transaction is not None:
             try:
                 transaction.send(destination, body, headers)
@@ -239,7 +248,7 @@ class Client:
         """
         for each in packets:
             try:
-                _check_body(each.body)
+                check_body(each.body)
                 frame = Frame("SEND", each.headers, each.body)
                 frame.headers["destination"] = destination
                 self._outbox.enqueue(frame, on_done, receipt=receipt)
@@ -310,7 +319,7 @@ class Client:
             concurrency=concurrency,
         )
         subscription = self._subscriptions.add(terms)
-        return subscription.when_ready().addErrback(_leave_if_cancelled, subscription)
+        return subscription.when_ready().addErrback(leave_if_cancelled, subscription)
 
     # Requests.
 
@@ -385,14 +394,3 @@ class Client:
             max_bytes=self._buffers.queue_bytes,
         )
         return self._subscriptions.add(terms)
-
-
-def _check_body(body: object) -> None:
-    if not isinstance(body, bytes):
-        raise TypeError(f"a body is bytes, not {type(body).__name__}")
-
-
-def _leave_if_cancelled(failure: Failure, subscription: Subscription) -> Failure:
-    if isinstance(failure.value, CancelledError):
-        subscription.unsubscribe().addErrback(lambda _: None)  # no caller waits for the result
-    return failure

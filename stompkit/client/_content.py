@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Content"]
+__all__ = ["Content", "check_body"]
 
 
 class Content:
@@ -38,3 +38,10 @@ class Content:
     def __repr__(self) -> str:
         """Return the id, destination and size of the message."""
         return f"<Message {self.id!a} of {self.destination!a}, {len(self.body)} octets>"
+
+
+def check_body(body: object) -> None:
+    """Raise ``TypeError`` for the body of a message that is not bytes."""
+    if not isinstance(body, bytes):
+        remedy = ": encode it, as in text.encode()" if isinstance(body, str) else ""
+        raise TypeError(f"a body is bytes, not {type(body).__name__}{remedy}")

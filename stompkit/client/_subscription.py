@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, maybeDeferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -24,7 +24,7 @@ from stompkit.client._outbox import Outbox
 from stompkit.client._waiters import Waiters
 from stompkit.frames import Frame, LocalProtocolError
 
-__all__ = ["Handler", "Subscription", "Terms"]
+__all__ = ["Handler", "Subscription", "Terms", "leave_if_cancelled"]
 
 _log: Final = Logger()
 
@@ -302,3 +302,10 @@ class Subscription:
             await settle()
         except LocalProtocolError as error:  # NACK on 1.0: the broker keeps the message for us
             _log.warn("{subscription!r} cannot settle: {reason}", subscription=self, reason=error)
+
+
+def leave_if_cancelled(failure: Failure, subscription: Subscription) -> Failure:
+    """End the subscription if the caller has cancelled the wait for it."""
+    if isinstance(failure.value, CancelledError):
+        subscription.unsubscribe().addErrback(lambda _: None)  # no caller waits for the result
+    return failure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -194,7 +195,7 @@ def _known(options: argparse.Namespace, case_ids: list[str]) -> known.Expectatio
 def _test(options: argparse.Namespace, selection: Selection) -> Exit:
     is_client = options.serve or options.exec is not None
     everything = client_cases() if is_client else all_cases(Selection(folder=selection.folder))
-    cases = _selected(selection, everything)
+    cases = _selected(selection, everything, is_client=is_client)
     if options.list:
         _print_list(cases)
         return Exit.OK
@@ -222,7 +223,7 @@ def _test(options: argparse.Namespace, selection: Selection) -> Exit:
     return status
 
 
-def _selected(selection: Selection, everything: list[Case]) -> list[Case]:
+def _selected(selection: Selection, everything: list[Case], *, is_client: bool) -> list[Case]:
     if selection.folder is not None and not everything:
         raise known.UsageError(
             f"--cases: there is no case in {selection.folder}: a case is a function with @case or"
@@ -235,13 +236,25 @@ def _selected(selection: Selection, everything: list[Case]) -> list[Case]:
                 f"{pattern!r} is one argument: give {option} and its value as two, or as"
                 f" {option}={given.strip()}"
             )
-        meant = closest(pattern, _names(everything))
-        advice = f"did you mean {meant}?" if meant else "--list prints all cases"
-        raise known.UsageError(f"there is no case {pattern!r}; {advice}")
+        raise known.UsageError(
+            f"there is no case {pattern!r}; {_advice(pattern, everything, is_client=is_client)}"
+        )
     cases = [case for case in everything if selection.takes(case)]
     if not cases:
         raise known.UsageError("no case is selected; --list shows what there is")
     return cases
+
+
+def _advice(pattern: str, everything: list[Case], *, is_client: bool) -> str:
+    """Return what to do about a pattern that selects no case."""
+    if re.fullmatch(r"(\w+://.*|[^/*]*:\d+)", pattern):
+        return f"to test the server there, write --mq {pattern}"
+    if pattern.partition("/")[0] == "client" and not is_client:
+        return "cases of clients need --exec or --serve"
+    if pattern == "merge":
+        return "merge comes first, without --mq: stompkit conformance merge"
+    meant = closest(pattern, _names(everything))
+    return f"did you mean {meant}?" if meant else "--list prints all cases"
 
 
 def _names(cases: list[Case]) -> set[str]:

@@ -752,3 +752,17 @@ def test_all_calls_that_wait_fail_with_the_same_error(
         assert (name, error.reason) == (name, cause)
     if gives_up:
         assert "giving up" in log.take_errors()
+
+
+def test_async_with_connects_and_disconnects(net: Network) -> None:
+    endpoint = net.scripted(obliging=True)
+    client = net.client(endpoint)
+
+    async def use() -> None:
+        async with client as entered:
+            assert entered is client
+            assert client.is_connected
+
+    net.wait(Deferred.fromCoroutine(use()))
+    assert not client.is_connected
+    assert [each.command for each in endpoint.peer.take("DISCONNECT")] == ["DISCONNECT"]

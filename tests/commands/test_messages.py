@@ -197,6 +197,9 @@ def test_messages_move_to_another_queue(commands: Commands, queue: str) -> None:
     assert commands.take(f"{queue}-2", 250) == lines[:250]
     moved = commands.run("move", queue, f"{queue}-2", "--mq", url, *QUIET_TIME)
     assert moved == b"50 messages moved\n"
+    moved, said = commands.both("move", queue, f"{queue}-2", "--mq", url, *QUIET_TIME, status=0)
+    assert moved == b"0 messages moved\n"
+    assert said.startswith(f"stompkit move: no message came from '{queue}' in ")
     left = commands.run("receive", f"{queue}-2", "--json", "--count", "50").splitlines()
     assert [json.loads(line)["body"].encode() for line in left] == lines[250:]
     assert {json.loads(line)["headers"]["colour"] for line in left} == {"blue"}

@@ -30,6 +30,8 @@ FILES: Final = {
     "misspelt.toml": '[store]\npth = "/tmp/x"\n',
     "port.toml": '[[listen]]\nendpoint = "tcp:99999"\n',
     "coilmq.ini": "[coilmq]\nport = 61613\nhost = localhost\n",
+    "activemq.xml": '<?xml version="1.0"?>\n<beans/>\n',
+    "rabbitmq.conf": "# STOMP\nstomp.listeners.tcp.1 = 61613\n",
     "users.toml": '[auth]\ncheckers = ["stompkit:nosuch/users"]\n',
     "certificate.toml": '[[listen]]\nendpoint = "stomps:61614:certificate=nosuch.pem"\n',
     "plain-tls.toml": '[[listen]]\nendpoint = "stomps:61614"\n',

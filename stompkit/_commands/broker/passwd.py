@@ -114,7 +114,13 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
-        path.parent.stat()  # raises OSError for a missing directory before it asks for a passcode
+        # Before it asks for a passcode.
+        if not path.parent.exists():
+            parent = path.parent
+            raise _RefusedError(
+                f"the directory {parent} does not exist. Create it first: mkdir -p {parent}"
+            ) from None
+        path.parent.stat()  # raises OSError for a directory that cannot be read
         return []
 
 

@@ -90,6 +90,12 @@ def main(arguments: list[str]) -> int:
         selector=options.selector,
     )
     _report(done, as_json=options.json)
+    if not status and not done:
+        print(
+            f"stompkit move: no message came from {options.source!r} in {options.quiet_time:g} s:"
+            " it is empty, has another name, or its consumers have the messages",
+            file=sys.stderr,
+        )
     return status
 
 

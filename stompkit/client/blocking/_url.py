@@ -46,7 +46,9 @@ class BrokerUrl:
     def _parse_one(cls, url: str) -> Self:
         scheme, found, rest = url.partition("://")
         if not found or scheme not in ("stomp", "stomps"):
-            raise ValueError("the URL of a broker is stomp://HOST:PORT/DESTINATION, or stomps://")
+            raise ValueError(
+                "the URL of a broker begins with stomp:// or stomps://: stomp://HOST:PORT"
+            )
         rest, _, query = rest.partition("?")
         authority, slash, path = rest.partition("/")
         user, at, hosts = authority.rpartition("@")

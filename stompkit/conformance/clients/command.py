@@ -13,6 +13,7 @@ from pathlib import Path
 from textwrap import wrap
 
 import stompkit
+from stompkit._common.files import reason_of
 from stompkit.conformance.case import Case
 from stompkit.conformance.clients.case import ClientCase
 from stompkit.conformance.clients.cases import all_cases
@@ -53,9 +54,9 @@ _WIDTH = 80
 def check_client_options(options: argparse.Namespace) -> None:
     """Raise :class:`UsageError` for options that cannot be combined with those about clients."""
     if options.exec is None and not options.serve:
-        for name in ("port", "name"):
+        for name, hint in (("port", ": a server is tested by --mq HOST:PORT"), ("name", "")):
             if getattr(options, name) is not None:
-                raise UsageError(f"--{name} goes with --serve or --exec")
+                raise UsageError(f"--{name} goes with --serve or --exec{hint}")
         return
     for name, default in _OF_SERVERS.items():
         if getattr(options, name) != default:
@@ -164,7 +165,11 @@ def _serve(options: argparse.Namespace, cases: Sequence[ClientCase], patience: P
             on_result=_tell,
         )
     except (OSError, OverflowError) as error:
-        raise UsageError(f"--port: cannot have the ports from there on: {error}") from None
+        last = (options.port or 0) + sum(each.nodes for each in cases) - 1
+        raise UsageError(
+            f"--port: ports {options.port} to {last} are needed, and one of them cannot be listened"
+            f" on: {reason_of(error).rstrip('.')}. Choose others."
+        ) from None
     with service:
         width = max(len(_ports(place.nodes)) for place in service.places)
         try:

@@ -75,6 +75,10 @@ _REPORTS = {
 }
 
 
+#: Options that other programs have for the address of a server.
+_OF_TARGET = ("--target", "--server", "--url", "--address", "--broker-url")
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser."""
     made = Parser(
@@ -84,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    made.others = dict.fromkeys(_OF_TARGET, "--mq HOST:PORT")
     made.add_argument(
         "include",
         nargs="*",

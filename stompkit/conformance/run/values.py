@@ -160,6 +160,8 @@ def folder(text: str) -> Path:
 def report_file(text: str) -> Path:
     """Parse the path of a report file, and check as far as possible that it is writable."""
     path = Path(text)
+    if text == "-":
+        raise argparse.ArgumentTypeError("standard output has the summary; name a file to write")
     try:
         check_writable(path)
     except OSError as error:

@@ -45,8 +45,14 @@ def parse_settings(
     without: Collection[tuple[str, ...]] = (),
 ) -> Settings:
     """Parse the text of the file *name*, as :func:`read_settings` does."""
-    if re.search(r"^\s*\[coilmq\]", text, re.MULTILINE):
-        raise SettingsError([f"{name}: {_COILMQ}"])
+    for pattern, broker, page in _FOREIGN:
+        if re.search(pattern, text, re.MULTILINE):
+            raise SettingsError(
+                [
+                    f"{name}: this is a configuration of {broker}. Write a file in TOML instead:"
+                    f' the page "{page}" of the documentation lists the settings that replace it'
+                ]
+            )
     document = parse(text, name)
     try:
         for each in without:
@@ -91,9 +97,15 @@ def _decoded(document: Document) -> Settings | None:
     return settings
 
 
-_COILMQ: Final = (
-    'this is a configuration of CoilMQ. Write a file in TOML instead: the page "Migration from'
-    ' CoilMQ, radiator or MorbidQ" of the documentation lists the settings that replace it'
+#: Configurations of other brokers: a pattern, the broker, and the page about its settings.
+_FOREIGN: Final = (
+    (r"^\s*\[coilmq\]", "CoilMQ", "Migration from CoilMQ, radiator or MorbidQ"),
+    (r"\A\s*<", "ActiveMQ (XML)", "Migration from ActiveMQ"),
+    (
+        r"^\s*(listeners|stomp|web_stomp|management|loopback_users)\.[\w.]+ *=",
+        "RabbitMQ",
+        "Migration from RabbitMQ",
+    ),
 )
 #: Attributes of the structs that the file states elsewhere.
 _ELSEWHERE: Final[dict[Place, str]] = {

@@ -115,7 +115,8 @@ class PendingAcks(PendingAcksBase):
             return []
         if entry is None or entry.holder is not None:
             raise RefusedError(
-                f"{frame.command} of {named[:100]!a}, which is not waiting for it",
+                f"{frame.command} of {named[:100]!a}, which is not waiting for it. It was settled"
+                " before, came on another connection, or its subscription is in the mode auto",
                 "unknown-acknowledgement",
             )
         subscription = entry.subscription

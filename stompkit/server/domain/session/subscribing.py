@@ -272,7 +272,10 @@ def on_unsubscribe(connection: ClientSession, frame: Frame) -> None:
         queue.check_user(_durable_user(connection))
     subscription = connection.subscriptions.pop(key, None)
     if subscription is None and queue is None:
-        raise RefusedError(f"there is no subscription with {key[:100]!a}", "unknown-subscription")
+        name, _, value = key.partition(" ")
+        raise RefusedError(
+            f"there is no subscription with the {name} {value[:100]!a}", "unknown-subscription"
+        )
     if subscription is not None:
         connection.remove(subscription)
     if queue is not None:

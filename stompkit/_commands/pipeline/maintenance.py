@@ -16,6 +16,7 @@ import msgspec
 
 from stompkit._commands.shared.text import aligned, duration
 from stompkit._common.arguments import Parser, argument_type
+from stompkit._common.secrets import SecretError, resolve
 from stompkit._common.spelling import amount
 from stompkit._common.text import shown, text_of
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, load, seconds
@@ -30,6 +31,8 @@ CARE: Final = {
 }
 _USAGE: Final = 2
 _TELL_S: Final = 1.0
+#: Maximum number of differences of a table that are listed as text.
+_SHOWN: Final = 20
 
 _COMPACT: Final = """\
 The job `events` writes many small files. `compact` merges them into a few large ones, and removes
@@ -179,7 +182,12 @@ def _rebuild_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="from the spool, and only up to its message N, in each of its partitions",
     )
-    add("--target", metavar="URL", help="target database (default: that of [target])")
+    add(
+        "--target",
+        type=argument_type(resolve, SecretError),
+        metavar="URL",
+        help="target database (default: that of [target])",
+    )
     add("--create", action="store_true", help="create missing tables")
     add("--replace", action="store_true", help="delete the rows of non-empty tables first")
     parser.set_defaults(work=_rebuild)
@@ -230,8 +238,9 @@ def _time(text: str) -> datetime:
 def _verify_parser() -> argparse.ArgumentParser:
     parser = _parser("verify", _VERIFY)
     add = parser.add_argument
-    add("--source", metavar="URL", help="source database (default: that of [verify])")
-    add("--target", metavar="URL", help="target database (default: that of [target])")
+    url = argument_type(resolve, SecretError)
+    add("--source", type=url, metavar="URL", help="source database (default: that of [verify])")
+    add("--target", type=url, metavar="URL", help="target database (default: that of [target])")
     add(
         "--table",
         action="append",
@@ -286,10 +295,19 @@ def _verify(settings: PipelineSettings, options: argparse.Namespace) -> int:
     for line in aligned(rows, right=(1, 2)):
         print(line)
     for table in found:
-        for each in table.differences:
+        for each in table.differences[:_SHOWN]:
             key = shown(json.dumps(each.key, ensure_ascii=False))
             columns = f": {', '.join(map(shown, each.columns))}" if each.columns else ""
             print(f"  {each.kind} {shown(each.table)} {key}{columns}")
+        if len(table.differences) > _SHOWN:
+            print(f"  ... and more of {shown(table.name)}: --json lists up to 1,000")
+    if not are_equal and options.target is None:
+        file = shlex.quote(str(options.config))
+        print(
+            f"stompkit pipeline: `stompkit pipeline status {file}` shows the lag of replicate. If"
+            " it is not 0, the copy lacks the newest changes: compare again later",
+            file=sys.stderr,
+        )
     return 0 if are_equal else 1
 
 

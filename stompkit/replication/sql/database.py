@@ -220,7 +220,7 @@ class Database:
             case "stale":
                 return StaleRowError(reason)
             case "denied":
-                return SinkDeniedError(f"{self.name} refuses this user: {reason}")
+                return SinkDeniedError(f"{self.name} refuses this user or database: {reason}")
         if self.backend == "sqlite" and (trouble := _trouble_of_file(self.engine.url, error.orig)):
             return SinkDeniedError(f"{self.name} cannot be used: {trouble}")
         return SinkUnavailableError(f"{self.name} cannot be used: {reason}")

@@ -34,8 +34,8 @@ class Tables:
         if kind in _FILES:
             raise PipelineError(
                 f"{place}: this job needs a database, and {kind}:// has tables in files. Name"
-                " a database with --target; or, to write the files again, remove them and the"
-                " job's checkpoint, and run replicate"
+                " a database with --target. To write the files again, remove them and the"
+                " checkpoint of replicate, and run replicate"
             )
         try:
             self.database: Final = Database(url, "deferred")

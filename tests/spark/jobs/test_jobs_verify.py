@@ -638,7 +638,7 @@ def test_a_replica_that_is_written_to_is_compared_to_the_end(shop: Shop) -> None
 
 
 def test_the_command_lists_what_differs(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    filled(shop, 20)
+    filled(shop, 30)
     command = ["run", "verify", "--config", str(shop.file), "--settle", "0s"]
     assert main(command) == 0
     assert "equal" in capsys.readouterr().out
@@ -654,6 +654,15 @@ def test_the_command_lists_what_differs(shop: Shop, capsys: pytest.CaptureFixtur
     assert not found["equal"]
     (table,) = found["tables"]
     assert {each["kind"] for each in table["differences"]} == {"different", "missing"}
+    source = shop.file.with_name("source-url")
+    source.write_text(f"{shop.source.url.render_as_string(hide_password=False)}\n")
+    assert main([*command, "--source", f"file:{source}"]) == 1
+    assert "pipeline status" in capsys.readouterr().err
+    change(shop.target, "DELETE FROM orders")
+    assert main(command) == 1
+    output = capsys.readouterr().out
+    assert output.count("missing orders") == 20
+    assert "... and more of orders: --json lists up to 1,000" in output
     assert main([*command, "--table", "nothing"]) == 1
     assert "the source has no such table" in capsys.readouterr().out
 

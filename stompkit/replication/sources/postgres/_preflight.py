@@ -156,7 +156,12 @@ def check_server(
         if warning := unpublished_actions(connection, publication):
             _log.warning("%s", warning)
         if not is_for_all:
-            _tell_missing(publication, [each for each in wanted if each.place not in published])
+            left_out = [each for each in wanted if each.place not in published]
+            # The survey of new tables says what a table without a key needs first: once it was
+            # published, the server would refuse to change its rows.
+            _tell_missing(
+                publication, [each for each in left_out if each.is_identified or not changes_rows]
+            )
         wanted = [each for each in wanted if each.place in published]
     warn_of_generated(wanted)
     problems += _about_tables(server, wanted, changes_rows=changes_rows, with_rows=with_rows)

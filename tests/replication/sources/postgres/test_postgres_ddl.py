@@ -335,6 +335,7 @@ def test_a_table_without_a_key_stays_one_that_anybody_can_change(
         assert database.changes(snapshot="initial") == []
     database.execute("UPDATE log SET x = 2", "DELETE FROM log")
     assert "public.log: it is new, and not replicated" in caplog.text
+    assert "ADD TABLE public.log" not in caplog.text
 
 
 def test_a_table_that_loses_its_key_stays_one_that_anybody_can_change(

@@ -235,13 +235,16 @@ class Hub:
         return ranks[first.message.id], first
 
     def learn(self, message: Message, tube: str) -> Job:
-        """Remember a job whose id a client receives."""
+        """Remember a waiting job whose id a client receives."""
         number = self.numbers.of(message.id)
         job = self._known.get(number)
-        if job is not None and job.tube != tube:
-            # Copies made by a fan-out destination are separate jobs.
-            number = self.numbers.other(f"{message.id} {tube}")
+        copy = 0
+        # Copies made by a fan-out destination are separate jobs, in several tubes or, if an
+        # operator has moved one, in the same. What is reserved is another one than this.
+        while number in self.reserved or (job is not None and job.tube != tube):
+            number = self.numbers.other(f"{message.id} {tube} {copy}")
             job = self._known.get(number)
+            copy += 1
         if job is None:
             job = self._known[number] = Job(number, message.id, tube)
             if len(self._known) > self.settings.max_known_jobs:

@@ -6,7 +6,9 @@ import pytest
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig
+from stompkit.server.beanstalk.jobs import queue_of
 from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.upkeep import Selection, Sweep, move_to
 from stompkit.server.settings.broker import DestinationConfig
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
@@ -308,6 +310,35 @@ def test_copies_of_a_fan_out_are_jobs_apart() -> None:
     first, second = job_id(worker.ask(NOW)), job_id(worker.ask(NOW))
     assert first != second
     assert worker.ask(b"delete %d\r\ndelete %d\r\n" % (first, second)) == b"DELETED\r\n" * 2
+
+
+@pytest.mark.parametrize("known", [1, 100])
+@pytest.mark.parametrize("tube", ["a", "b", "c"])
+def test_copies_of_a_message_are_reserved_apart_wherever_they_are(tube: str, known: int) -> None:
+    """The first copy is moved to a tube, which can be that of another one."""
+    children = tuple(queue_of(each) for each in "abc")
+    fanout = DestinationConfig(name="/fanout/f", children=children)
+    front = Front(
+        MemoryBroker(BrokerConfig(destinations=(fanout,)), store=MemoryStore()),
+        max_known_jobs=known,
+    )
+    workers = [front.worker() for _ in range(2)]
+    for worker in workers:
+        worker.ask(b"watch a\r\nwatch b\r\nwatch c\r\n")
+    front.broker.client().publish("/fanout/f", b"x")
+    source, target = (front.broker.destinations[queue_of(each)] for each in ("a", tube))
+    assert isinstance(source, Queue) and isinstance(target, Queue)
+    if source is not target:
+        Sweep(source, Selection(), move_to(target), lambda _: None).start()
+        front.clock.advance(0)
+    got = [(each, job_id(each.ask(NOW))) for each in (*workers, workers[0])]
+    assert len({job for _, job in got}) == 3
+    for worker, job in got:
+        assert worker.ask(b"release %d 9 0\r\n" % job) == b"RELEASED\r\n"
+    got = [(each, job_id(each.ask(NOW))) for each in (*workers, workers[0])]
+    for worker, job in got:
+        assert worker.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+    assert workers[0].ask(NOW) == TIMED_OUT
 
 
 def test_stomp_goes_by_the_nearest_priority() -> None:

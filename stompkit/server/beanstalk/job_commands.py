@@ -16,7 +16,7 @@ from stompkit.server.beanstalk.jobs import (
     state_headers,
 )
 from stompkit.server.beanstalk.parser import BAD_FORMAT, Command
-from stompkit.server.beanstalk.replies import NOT_FOUND
+from stompkit.server.beanstalk.replies import NOT_FOUND, OUT_OF_MEMORY
 from stompkit.server.beanstalk.session import Answer, Session
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.queue import Queue
@@ -57,7 +57,9 @@ def on_reserve(session: Session, command: Command) -> Answer:
 
 
 async def on_reserve_job(session: Session, command: Command) -> bytes:
-    """Reserve a job by its id."""
+    """Reserve a job by its id, within the limits for ``reserve``."""
+    if session.reservations.is_full:
+        return OUT_OF_MEMORY
     found = await find(session.hub, command.numbers[0])
     if found is None or found.state == "reserved":
         return NOT_FOUND

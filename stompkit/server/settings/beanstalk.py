@@ -34,7 +34,8 @@ class BeanstalkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_watched: Count = 1_000
     """Tubes that one connection can watch."""
     max_reserved: Count = 10_000
-    """Jobs that one connection can have reserved; a further ``reserve`` waits."""
+    """Jobs that one connection can have reserved; a further ``reserve`` waits, and ``reserve-job``
+    returns ``OUT_OF_MEMORY``."""
     max_known_jobs: Count = 100_000
     """Jobs of which it is remembered where they are, and how often they timed out or were
     released, buried and kicked. The oldest are forgotten first; those have to be searched for."""

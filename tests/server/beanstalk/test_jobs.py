@@ -414,6 +414,17 @@ def test_octets_of_reserved_jobs_are_bounded() -> None:
     assert worker.ask(NOW).startswith(b"RESERVED %d " % jobs[2])
 
 
+def test_jobs_that_are_reserved_by_their_ids_are_bounded_as_well(front: Front) -> None:
+    worker = Front(front.broker, max_reserved=2).worker()
+    first, second, third = (put(worker, b"x") for _ in range(3))
+    assert worker.ask(b"reserve-job %d\r\n" % second) == reserved(second, b"x")
+    assert worker.ask(NOW) == reserved(first, b"x")
+    assert worker.ask(b"reserve-job %d\r\n" % third) == b"OUT_OF_MEMORY\r\n"
+    assert about(worker, third)["state"] == "ready"
+    worker.ask(b"delete %d\r\n" % first)
+    assert worker.ask(b"reserve-job %d\r\n" % third) == reserved(third, b"x")
+
+
 def test_tubes_that_are_not_allowed_are_refused(front: Front) -> None:
     front = Front(front.broker, tubes=("jobs.>",))
     worker = front.worker()

@@ -107,6 +107,24 @@ class Expiry:
         self._awaits_room = False
         #: Sub-queues being read.
         self._scans: set[SubQueue[MessageReference]] = set()
+        #: Number of messages that deliveries may still expire before others are served.
+        self._turns = _MOST_EXPIRED
+
+    def has_turn(self) -> bool:
+        """Return True if a delivery that meets an expired message may expire it in this iteration.
+
+        Otherwise the queue is touched in the next one: very many can expire at the same time.
+        """
+        if not self._turns:
+            return False
+        self._turns -= 1
+        if not self._turns:
+            self._queue.host.scheduler.later(0.0, self._renew_turns)
+        return True
+
+    def _renew_turns(self) -> None:
+        self._turns = _MOST_EXPIRED
+        self._queue.host.scheduler.touch(self._queue)
 
     def expect(self, entry: MessageReference) -> None:
         """Record the expiry time of a message in memory."""
@@ -157,16 +175,19 @@ class Expiry:
             self._wake_at(first if is_awaited else max(first, now + _PAUSE_S))
 
     def expire_next(self) -> bool:
-        """Expire the next message that is due; return True if more may be due.
+        """Expire the next message that is due; return True if another one may make room.
 
-        It does not read from the store, since it is called within other operations.
+        Where the dead letters have no room for one, none of the others is tried. It does not read
+        from the store, since it is called within other operations.
         """
+        if self.overdue:
+            return self._retry_first()
         heap, now = self._heap, self._queue.host.scheduler.wall
         if not heap or heap[0][0] > now:
             return False
         _, index, place = heapq.heappop(heap)
         self._expire_at(index, place, can_load=False)
-        return True
+        return not self.overdue
 
     def _expire_at(self, index: int, place: int, *, can_load: bool) -> None:
         entry = self._take_out(index, place, can_load=can_load)
@@ -334,15 +355,21 @@ class Expiry:
     def retry_overdue(self) -> None:
         """Retry messages for which the dead letters had no room; most of many in later cycles."""
         for _ in range(_MOST_EXPIRED):
-            entry = self.overdue.popleft()
-            if entry is None:
-                return
-            if not self._remove(entry):
-                self.overdue.put_back(0, [entry])
-                self._await_room()
+            if not self._retry_first():
                 return
         if self.overdue:
             self._wake_at(self._queue.host.scheduler.wall)
+
+    def _retry_first(self) -> bool:
+        """Retry the oldest one; return False if there is none, or still no room for it."""
+        entry = self.overdue.popleft()
+        if entry is None:
+            return False
+        if not self._remove(entry):
+            self.overdue.put_back(0, [entry])
+            self._await_room()
+            return False
+        return True
 
     def clear(self) -> None:
         """Cancel everything: the queue is being removed."""

@@ -187,10 +187,13 @@ class Queue(ReceivingQueue):
                 unable += 1
                 continue
             unable = 0
-            entry = sub_queue.popleft()
-            if entry.message.expires and entry.message.is_expired(now):
-                self._expiry.expire(entry)
+            message = ready[0].message
+            if message.expires and message.is_expired(now):
+                if not self._expiry.has_turn():
+                    break
+                self._expiry.expire(sub_queue.popleft())
                 continue
+            entry = sub_queue.popleft()
             subscription.deliver(entry)
             delivered += 1
             if subscription.is_auto:
@@ -223,6 +226,8 @@ class Queue(ReceivingQueue):
             if subscription is None and not is_expired:
                 index += 1
                 continue
+            if is_expired and not self._expiry.has_turn():
+                break
             del ready[index]
             sub_queue.window_octets -= entry.message.size
             if subscription is None:

@@ -1,0 +1,85 @@
+"""Very many messages of a queue that expire, in parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompkit.server import BrokerConfig, DestinationConfig
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.stores.memory import MemoryStore
+from stompkit.testing.memory import MemoryBroker
+from tests.server.brokers import publish_all, refusal
+from tests.server.busy import BusyClock, iterations
+from tests.server.many_queues import numbered
+
+QUEUE = "/queue/a"
+MANY = 1_000
+
+either_store = pytest.mark.parametrize("has_store", [False, True])
+
+
+def made(clock: BusyClock, *, has_store: bool, **settings: object) -> MemoryBroker:
+    """Return a broker with this clock."""
+    store = MemoryStore() if has_store else None
+    return MemoryBroker(BrokerConfig().changed(**settings), clock=clock, store=store)
+
+
+def queue_of(broker: MemoryBroker) -> Queue:
+    """Return the queue."""
+    queue = broker.destinations[QUEUE]
+    assert isinstance(queue, Queue)
+    return queue
+
+
+@either_store
+@pytest.mark.parametrize("expired", ["discard", "dead-letter"])
+@pytest.mark.parametrize("headers", [{}, {"selector": "TRUE"}], ids=["plain", "selector"])
+def test_a_consumer_that_meets_many_expired_messages_leaves_time_for_others(
+    headers: dict[str, str], expired: str, *, has_store: bool
+) -> None:
+    clock = BusyClock()
+    broker = made(clock, has_store=has_store, expired=expired)
+    producer, consumer = broker.client(), broker.client()
+    publish_all(producer, QUEUE, numbered(1, MANY), expiration="1000")
+    producer.publish(QUEUE, b"last")
+    # No timer has run yet when the consumer comes.
+    clock.rightNow += 1.0
+    consumer.subscribe(QUEUE, **headers)
+    assert queue_of(broker).messages > MANY / 2
+    got: list[bytes] = []
+
+    def is_found() -> bool:
+        got.extend(consumer.bodies())
+        return bool(got)
+
+    assert iterations(clock, is_found) > 1
+    assert got == [b"last"]
+    letters = broker.destinations.get("/dlq/a")
+    assert isinstance(letters, Queue) is (expired == "dead-letter")
+    assert not isinstance(letters, Queue) or letters.messages == MANY
+
+
+@pytest.mark.parametrize("when_full", ["reject", "block"])
+def test_a_sender_tries_no_other_expired_message_where_dead_letters_have_no_room(
+    when_full: str,
+) -> None:
+    clock = BusyClock()
+    full = DestinationConfig(name="/dlq/a", max_queue_messages=1)
+    broker = made(
+        clock,
+        has_store=False,
+        expired="dead-letter",
+        max_queue_messages=MANY,
+        when_full=when_full,
+        destinations=(full,),
+    )
+    producer = broker.client()
+    publish_all(producer, QUEUE, numbered(1, MANY), expiration="1000")
+    clock.rightNow += 1.0
+    # The first dead letter makes room for one message.
+    producer.publish(QUEUE, b"x")
+    producer.publish(QUEUE, b"y")
+    assert refusal(producer) == ("queue-full" if when_full == "reject" else None)
+    assert len(queue_of(broker).overdue) == 1
+    # All wait for room in the end, and are not delivered.
+    iterations(clock, lambda: len(queue_of(broker).overdue) == MANY - 1)

@@ -32,6 +32,9 @@ class Dispatcher:
         #: For subscriptions with selectors: by index of the sub-queue, the place up to which no
         #: waiting message matches.
         self._seen: dict[Subscription, dict[int, int]] = {}
+        #: For owners of groups with selectors: by index of the sub-queue, the verdicts on messages
+        #: of their groups by place.
+        self._verdicts: dict[Subscription, dict[int, dict[int, bool]]] = {}
 
     def take(self, policy: Policy) -> None:
         """Apply new settings."""
@@ -47,6 +50,7 @@ class Dispatcher:
         """Remove a subscription, and release its groups."""
         self.subscriptions.remove(subscription)
         self._seen.pop(subscription, None)
+        self._verdicts.pop(subscription, None)
         if self.has_groups:
             gone = [name for name, owner in self._groups.items() if owner is subscription]
             for name in gone:
@@ -100,9 +104,24 @@ class Dispatcher:
             if places.get(sub_queue, 0) >= place:
                 places[sub_queue] = place - 1
 
-    def round(self, sub_queue: int, takers: Iterable[Subscription], time: SelectorTime) -> _Round:
-        """Start to offer the messages of a sub-queue, in order, to interested subscriptions."""
-        return _Round(self, sub_queue, takers, time)
+    def round(
+        self, sub_queue: int, takers: Iterable[Subscription], time: SelectorTime, window: int
+    ) -> _Round:
+        """Start to offer the messages of a sub-queue, in order, to interested subscriptions.
+
+        At most *window* messages are offered.
+        """
+        return _Round(self, sub_queue, takers, time, window)
+
+    def verdicts(self, owner: Subscription, sub_queue: int, window: int) -> dict[int, bool]:
+        """Return what the selector of an owner has said of messages that wait for it, by place.
+
+        Those of messages that have left are dropped when they are many.
+        """
+        verdicts = self._verdicts.setdefault(owner, {}).setdefault(sub_queue, {})
+        if len(verdicts) >= 2 * window:
+            verdicts.clear()
+        return verdicts
 
     def owner(self, group: str) -> Subscription | None:
         """Return the subscription that currently owns a message group."""
@@ -137,10 +156,14 @@ class _Round:
         sub_queue: int,
         takers: Iterable[Subscription],
         time: SelectorTime,
+        window: int,
     ) -> None:
         self._dispatcher = dispatcher
         self._sub_queue = sub_queue
         self._time = time
+        self._window = window
+        #: Owners of groups that had no time for a message: their later ones wait behind it.
+        self._late: set[Subscription] = set()
         #: Subscriptions that have seen the next messages, with the place up to which they have. The
         #: last one joins next.
         self._behind = [(dispatcher.seen(each, sub_queue), each) for each in takers if each.wants()]
@@ -177,10 +200,12 @@ class _Round:
             self._active.append(behind.pop()[1])
         if message.group:
             owner = self._dispatcher.owner(message.group)
-            if owner is not None and owner in self._eligible and self._accepts(owner, entry):
-                is_able = owner in self._active and owner.wants()
-                self._is_seamless = self._is_seamless and is_able
-                return owner if is_able else None
+            if owner is not None and owner in self._eligible:
+                accepts = self._accepts(owner, entry)
+                if accepts is not False:
+                    is_able = accepts is True and owner in self._active and owner.wants()
+                    self._is_seamless = self._is_seamless and is_able
+                    return owner if is_able else None
             found = self._next(entry)
             if found is not None and (owner is None or owner not in self._eligible):
                 forgotten = self._dispatcher.own(message.group, found)
@@ -216,12 +241,29 @@ class _Round:
                 self._dispatcher.saw(subscription, self._sub_queue, entry.place)
         return None
 
-    def _accepts(self, owner: Subscription, entry: MessageReference) -> bool:
+    def _accepts(self, owner: Subscription, entry: MessageReference) -> bool | None:
+        """Return True if the owner of its group takes a message; None if there is no time to ask.
+
+        The verdict is remembered: many messages can wait for a busy owner.
+        """
         selector = owner.selector
         if selector is None:
             return True
-        self._time.charge(owner.connection, selector.cost)
-        return selector.takes(entry.message.headers)
+        if owner in self._late:
+            return None
+        verdicts = self._dispatcher.verdicts(owner, self._sub_queue, self._window)
+        verdict = verdicts.get(entry.place)
+        if verdict is None:
+            if not self._time.is_left_for(owner.connection):
+                self._late.add(owner)
+                self.is_unfinished = True
+                if owner in self._active:
+                    self._active.remove(owner)
+                return None
+            self.has_looked = True
+            verdict = verdicts[entry.place] = selector.takes(entry.message.headers)
+            self._time.charge(owner.connection, selector.cost)
+        return verdict
 
     def _serve(self, subscription: Subscription) -> None:
         """Move a subscription to the end of the rotation."""

@@ -217,7 +217,7 @@ class Queue(ReceivingQueue):
         now, furthest = broker.scheduler.wall, broker.config.window_messages
         delivered = 0
         ready = sub_queue.ready
-        turns = self._dispatcher.round(sub_queue.index, takers, broker.selector_time)
+        turns = self._dispatcher.round(sub_queue.index, takers, broker.selector_time, furthest)
         index = 0 if turns.is_over else bisect_right(ready, turns.first, key=_place)
         while index < min(len(ready), furthest) and delivered < most and not turns.is_over:
             entry = ready[index]

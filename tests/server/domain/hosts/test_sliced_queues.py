@@ -1,4 +1,4 @@
-"""Very many messages of a queue that expire, in parts."""
+"""Very many messages of a queue that expire, or wait for their group, in parts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import publish_all, refusal
-from tests.server.busy import BusyClock, iterations
+from tests.server.busy import LONG, BusyClock, is_served, iterations
 from tests.server.many_queues import numbered
 
 QUEUE = "/queue/a"
 MANY = 1_000
+#: Time in seconds within which another client is served.
+SOON_S = 0.05
 
 either_store = pytest.mark.parametrize("has_store", [False, True])
 
@@ -83,3 +85,40 @@ def test_a_sender_tries_no_other_expired_message_where_dead_letters_have_no_room
     assert len(queue_of(broker).overdue) == 1
     # All wait for room in the end, and are not delivered.
     iterations(clock, lambda: len(queue_of(broker).overdue) == MANY - 1)
+
+
+@either_store
+def test_messages_that_wait_for_the_owner_of_their_group_leave_time_for_others(
+    *, has_store: bool
+) -> None:
+    clock = BusyClock()
+    broker = made(clock, has_store=has_store)
+    owner, other, producer = (broker.client() for _ in range(3))
+    owner.subscribe(QUEUE, ack="client-individual", prefetch_count="1", selector=LONG)
+    for number in range(200):
+        n = "1" if number % 10 == 5 else "1000"
+        producer.publish(QUEUE, b"%d" % number, JMSXGroupID="g", n=n)
+    clock.is_busy = True
+    before = clock.rightNow
+    other.subscribe(QUEUE)
+    assert clock.rightNow < before + SOON_S
+    rest: list[bytes] = []
+
+    def has_rest() -> bool:
+        assert is_served(producer)
+        rest.extend(other.bodies())
+        return len(rest) == 20
+
+    assert iterations(clock, has_rest) > 1
+    assert rest == [b"%d" % number for number in range(5, 200, 10)]
+    got: list[bytes] = []
+
+    def has_all() -> bool:
+        for message in owner.take("MESSAGE"):
+            got.append(message.body)
+            owner.ack(message)
+        return len(got) == 180
+
+    iterations(clock, has_all)
+    assert got == [b"%d" % number for number in range(200) if number % 10 != 5]
+    assert other.bodies() == []

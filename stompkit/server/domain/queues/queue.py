@@ -13,6 +13,7 @@ from mypy_extensions import mypyc_attr
 from stompkit.server.domain.deliveries import MessageReference, Subscription
 from stompkit.server.domain.destinations import HostBase
 from stompkit.server.domain.queues.arrivals import ReceivingQueue
+from stompkit.server.domain.queues.browsing import Browsing
 from stompkit.server.domain.sub_queue import SubQueue
 from stompkit.server.interfaces import (
     Delivered,
@@ -52,8 +53,8 @@ class Queue(ReceivingQueue):
     ) -> None:
         """Create a queue with its stored content; ``states`` are its lanes in the store."""
         super().__init__(name, policy, host, states, is_persistent=is_persistent)
-        #: Browsing subscriptions, each with its remaining messages once it has started.
-        self.browsers: dict[Subscription, deque[MessageReference] | None] = {}
+        #: Browsing subscriptions, each with its position once it has started.
+        self.browsers: dict[Subscription, Browsing | None] = {}
         #: Consumers that take single messages, in order of arrival.
         self.pullers: dict[Puller, None] = {}
 
@@ -260,28 +261,45 @@ class Queue(ReceivingQueue):
 
     def _show(self, browser: Subscription) -> None:
         """Write unseen messages to a browser; mark the end, after which it gets no more."""
-        backlog = self.browsers[browser]
-        if backlog is None:
+        browsing = self.browsers[browser]
+        if browsing is None:
             if self._load_low_sub_queues():
                 return
-            self.browsers[browser] = backlog = deque()
-            for sub_queue in self.sub_queues:
-                if sub_queue.back:
-                    sub_queue.restore()
-                backlog.extend(entry for entry in sub_queue.ready if browser.takes(entry.message))
-        now = self.host.scheduler.wall
-        while backlog and browser.connection.has_room:
-            entry = backlog.popleft()
-            if not entry.message.is_expired(now):
-                # It is shown as the next consumer would receive it.
-                seen = MessageReference(entry.message, self, entry.place)
-                seen.deliveries = entry.deliveries
-                browser.deliver(seen)
-        if not browser.connection.has_room:
+            browsing = self.browsers[browser] = Browsing(self.sub_queues)
+        connection = browser.connection
+        while connection.has_room and (page := browsing.page()):
+            if not self._show_page(browser, browsing, page):
+                return
+        if not connection.has_room:
             browser.waiting[self] = None
             return
         browser.end_of_browsing()
         self.remove(browser)
+
+    def _show_page(
+        self, browser: Subscription, browsing: Browsing, page: Sequence[MessageReference]
+    ) -> bool:
+        """Write messages to a browser while it has room; return False if its selector must wait."""
+        broker, connection, selector = self.host.broker, browser.connection, browser.selector
+        time, now = broker.selector_time, broker.scheduler.wall
+        if selector is not None:
+            time.begin()
+        for entry in page:
+            if not connection.has_room:
+                break
+            if selector is not None and not time.is_left_for(connection):
+                time.postpone(self, has_begun=entry is not page[0])
+                return False
+            browsing.place = entry.place
+            is_taken = browser.takes(entry.message)
+            if selector is not None:
+                time.charge(connection, selector.cost)
+            if is_taken and not entry.message.is_expired(now):
+                # It is shown as the next consumer would receive it.
+                seen = MessageReference(entry.message, self, entry.place)
+                seen.deliveries = entry.deliveries
+                browser.deliver(seen)
+        return True
 
     def clear(self) -> None:
         """Remove all subscriptions and waiting connections: the queue is being removed."""

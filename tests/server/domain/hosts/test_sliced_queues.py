@@ -1,4 +1,4 @@
-"""Very many messages of a queue that expire, or wait for their group, in parts."""
+"""Very many messages of a queue that expire, wait for their group or are browsed, in parts."""
 
 from __future__ import annotations
 
@@ -122,3 +122,51 @@ def test_messages_that_wait_for_the_owner_of_their_group_leave_time_for_others(
     iterations(clock, has_all)
     assert got == [b"%d" % number for number in range(200) if number % 10 != 5]
     assert other.bodies() == []
+
+
+@either_store
+def test_a_browser_with_a_costly_selector_leaves_time_for_others(*, has_store: bool) -> None:
+    clock = BusyClock()
+    broker = made(clock, has_store=has_store)
+    browser, producer = broker.client(), broker.client()
+    for number in range(200):
+        producer.publish(QUEUE, b"%d" % number, n=str(1_000 + number % 101))
+    clock.is_busy = True
+    before = clock.rightNow
+    browser.subscribe(QUEUE, browser="true", selector=LONG)
+    assert clock.rightNow < before + SOON_S
+    seen: list[bytes] = []
+
+    def is_over() -> bool:
+        assert is_served(producer)
+        messages = browser.take("MESSAGE")
+        seen.extend(each.body for each in messages if "browser" not in each.headers)
+        return any("browser" in each.headers for each in messages)
+
+    assert iterations(clock, is_over) > 1
+    assert seen == [b"%d" % number for number in range(200) if number % 101 != 100]
+
+
+@either_store
+@pytest.mark.parametrize("priority", [False, True])
+def test_a_browser_that_does_not_read_keeps_no_message(*, has_store: bool, priority: bool) -> None:
+    """It sees those that still wait, once, and none that has arrived since."""
+    clock = BusyClock()
+    broker = made(clock, has_store=has_store, priority=priority)
+    browser, consumer, producer = (broker.client() for _ in range(3))
+    for number in range(10):
+        producer.publish(QUEUE, b"%d" % number, priority=str(9 - number // 3))
+    browser.subscribe(QUEUE, id="1", browser="true")
+    assert len(browser.take("MESSAGE")) == 11
+    browser.stop_reading()
+    browser.subscribe(QUEUE, id="2", browser="true")
+    consumer.subscribe(QUEUE, ack="client-individual", prefetch_count="6")
+    first, *_, last = consumer.take("MESSAGE")
+    consumer.send("UNSUBSCRIBE", id="0")
+    consumer.nack(last)
+    consumer.ack(first)
+    producer.publish(QUEUE, b"new", priority="9")
+    browser.start_reading()
+    *seen, end = browser.take("MESSAGE")
+    assert end.headers["browser"] == "end"
+    assert [each.body for each in seen] == numbered(5, 9)

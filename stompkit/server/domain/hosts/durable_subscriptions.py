@@ -102,6 +102,7 @@ class DurableSubscriptions(DestinationRegistry):
                 generation = max(generation + 1, self.broker.new_lane())
             record = msgspec.structs.replace(record, generation=generation)
             if same:
+                found.used = self.scheduler.now
                 self._save(found, record)
                 if found.replaced is not None:
                     self._await_change(found, lambda: self._forget_unkept(found))
@@ -254,6 +255,7 @@ class DurableSubscriptions(DestinationRegistry):
     def touch_durable(self, queue: Destination) -> None:
         """Record that a durable subscription has been used, unless it is removed."""
         if isinstance(queue, DurableQueue) and self.durables.get(queue.record.key) is queue:
+            queue.used = self.scheduler.now
             self._save(queue, msgspec.structs.replace(queue.record, used_at=self.scheduler.wall))
 
     def _save(self, queue: DurableQueue, record: DurableRecord) -> None:
@@ -283,12 +285,16 @@ class DurableSubscriptions(DestinationRegistry):
         queue.drop_lanes()
 
     def _expire_durables(self) -> None:
-        expiry_s = self.broker.config.durable_expiry_s
+        expiry_s, now = self.broker.config.durable_expiry_s, self.scheduler.now
         for queue in list(self.durables.values()):
+            used_at = self.scheduler.wall - (now - queue.used)
             if queue.subscriptions:
                 self.touch_durable(queue)
-            elif expiry_s and queue.record.used_at + expiry_s <= self.scheduler.wall:
+            elif expiry_s and queue.used + expiry_s <= now:
                 self.remove_durable(queue)
+            elif abs(used_at - queue.record.used_at) > _EXPIRY_CHECK_S:
+                # The system's time has been set; after a restart only the record tells.
+                self._save(queue, msgspec.structs.replace(queue.record, used_at=used_at))
         if self.durables:
             self.scheduler.later(_EXPIRY_CHECK_S, self._expire_durables)
         else:

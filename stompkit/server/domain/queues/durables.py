@@ -102,6 +102,9 @@ class DurableQueue(Queue):
         self.selector = Selector(record.selector) if record.selector else None
         #: The subscription previously of this name, which collects until the store has the change.
         self.replaced: DurableQueue | None = None
+        scheduler = host.scheduler
+        #: When it was last used, by the steady clock: the system's time may be set meanwhile.
+        self.used = scheduler.now - max(0.0, scheduler.wall - record.used_at)
 
     def _read_policy(self) -> None:
         super()._read_policy()

@@ -156,3 +156,26 @@ def test_messages_change_at_their_dates_and_at_no_other_time(
         latest = max(latest, clock.time_of_day() - began)
         expected = sum(is_delayed == (at - 0.5 <= latest) for is_delayed, at in messages)
         assert waiting(broker) == expected
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("step_s", [-240 * HOUR_S, 240 * HOUR_S])
+def test_a_durable_subscription_has_its_time(step_s: float, *, restarts: bool) -> None:
+    """It is removed after a day without use, also where a broker starts again after the step."""
+    clock, store = SystemClock(), MemoryStore()
+    settings = {"durable_expiry_s": 24 * HOUR_S}
+    broker = broker_on(clock, store, **settings)
+    client = broker.client(client_id="c")
+    headers = {"activemq.subscriptionName": "s", "destination": "/topic/a", "id": "0"}
+    client.send("SUBSCRIBE", headers)
+    client.close()
+    clock.advance(HOUR_S)
+    clock.ahead += step_s
+    clock.advance(61.0)
+    if restarts:
+        broker.broker.close()
+        broker = broker_on(clock, store, **settings)
+    clock.advance(22 * HOUR_S)
+    assert list(broker.destinations) == ["/topic/a"]
+    clock.advance(2 * HOUR_S)
+    assert not broker.destinations

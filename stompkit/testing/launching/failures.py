@@ -169,5 +169,7 @@ def _remedies_in(log: str) -> Iterator[str]:
 
 def _remedies_of(arguments: tuple[str, ...]) -> Iterator[str]:
     """Yield the remedy for additional arguments, which may be wrong."""
+    if any(each.partition("=")[0] == "--config" for each in arguments):
+        yield "to test with the settings of a file, use --mq-config instead of this argument"
     if arguments:
         yield f"leave out the arguments that were added: {' '.join(arguments)}"

@@ -106,3 +106,10 @@ def test_a_broker_that_checks_logins_says_which_options_give_one() -> None:
         assert "give one that it accepts by --mq-login and --mq-passcode" in message
         [refused] = [line for line in message.splitlines() if "not-authenticated" in line]
         assert re.search(r"\(\d+ similar lines\)", message), refused
+
+
+def test_a_file_of_settings_that_prevents_a_start_says_how_to_test_with_it() -> None:
+    with pytest.raises(BrokerStartError) as caught:
+        launch(LaunchConfig(arguments=("--config=nosuch.toml",)))
+    for message in (str(caught.value), caught.value.for_command()):
+        assert "to test with the settings of a file, use --mq-config" in message

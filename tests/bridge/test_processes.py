@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -416,3 +418,21 @@ def test_a_bridge_that_starts_on_a_full_disk_waits_for_room(tmp_path: Path) -> N
             finally:
                 bridge.kill()
     assert "trying again" in found or "waiting" in found or "status cannot be written" in found
+
+
+def test_a_terminal_shows_how_many_messages_were_forwarded_so_far() -> None:
+    with launch(LaunchConfig()) as old, launch(LaunchConfig()) as new:
+        with old.client() as client:
+            for _ in range(3):
+                client.send("/queue/orders", "x")
+        command = [sys.executable, "-m", "stompkit", "bridge", "--queue", "orders"]
+        command += ["--from", old.url, "--to", new.url]
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(command, stderr=theirs) as process:
+            os.close(theirs)
+            shown = b""
+            while b"\r\x1b[K3 messages forwarded" not in shown:
+                shown += os.read(ours, 1000)
+            process.terminate()
+            assert process.wait(LONG_S) == 0
+        os.close(ours)

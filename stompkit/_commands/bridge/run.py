@@ -17,6 +17,7 @@ from twisted.logger import LogEvent, LogLevel, STDLibLogObserver, globalLogBegin
 from stompkit._commands.bridge.metrics import BridgeMetrics
 from stompkit._commands.bridge.status import lock_of, write
 from stompkit._commands.shared.logs import start_log
+from stompkit._commands.shared.progress import Progress
 from stompkit._commands.shared.signals import ended_by_signals
 from stompkit._common.files import FileLock, LockedError, describe, make_directory
 from stompkit._common.metrics import MetricsError, serving_collector
@@ -143,6 +144,7 @@ class _Reporter:
         self._buffers = {leg.name: leg.buffer for leg in settings.legs if leg.buffer is not None}
         self._is_quiet = quiet
         self._states: dict[str, tuple[str, str]] = {}
+        self._progress = Progress("forwarded", quiet=quiet)
 
     def look(self, status: BridgeStatus) -> None:
         """Write the status, and report changes."""
@@ -158,11 +160,15 @@ class _Reporter:
                 if not self._is_quiet and route.state != "stopped":
                     problem = f": {route.problem}" if route.problem else ""
                     line = f"{route.name}: {route.source} to {route.to}: {route.state}{problem}"
+                    self._progress.end()
                     print(shown(line), file=sys.stderr, flush=True)
+
+        self._progress(sum(route.forwarded for route in status.routes))
 
     def end(self, status: BridgeStatus) -> None:
         """Report the last changes, and how many messages were forwarded and wait in buffers."""
         self.look(status)
+        self._progress.end()
         for route in status.routes if not self._is_quiet else ():
             line = f"{route.name}: {amount(route.forwarded, 'message')} forwarded"
             buffer = self._buffers.get(route.name)

@@ -188,10 +188,14 @@ def _twistd_stream(runner: MutableMapping[str, Any]) -> TextIO:
     name = runner["logfile"]
     if name == "-" and not runner["nodaemon"]:
         raise SystemExit("a daemon has no standard output to log to: leave --logfile=- out")
+    is_free = signal.getsignal(signal.SIGUSR1) in (None, signal.SIG_DFL)
     if name == "-" or (not name and runner["nodaemon"]):
+        if is_free:
+            # logrotate can signal all brokers of a machine, also one that logs to the journal.
+            _at_sigusr1(lambda: None)
         return sys.stdout
     file = LogFile.fromFullPath(name or "twistd.log")  # type: ignore[no-untyped-call]  # Twisted's
-    if signal.getsignal(signal.SIGUSR1) in (None, signal.SIG_DFL):
+    if is_free:
         _at_sigusr1(file.rotate)
     return cast("TextIO", file)
 

@@ -94,6 +94,19 @@ def test_no_line_is_lost_when_the_file_is_moved(
     broker.check("stompkit.log.1", "stompkit.log")
 
 
+def test_a_broker_without_a_file_survives_the_signal(start: Start, tmp_path: Path) -> None:
+    """logrotate signals every broker of the machine, also one that logs to the journal."""
+    settings, announce = tmp_path / "f.toml", tmp_path / "announce"
+    settings.write_text('[log]\nformat = "json"\n')
+    arguments = ["--endpoint", LOOPBACK, "--config", str(settings)]
+    process = start(TWISTD, *arguments, "--announce", str(announce))
+    [where] = announced(process, announce)
+    process.popen.send_signal(signal.SIGUSR1)
+    with Client(where) as client:
+        client.send("/queue/a")
+    process.terminate()
+
+
 def test_a_file_that_is_copied_and_cut_goes_on_at_its_beginning(
     start: Start, tmp_path: Path
 ) -> None:

@@ -75,6 +75,8 @@ class _Sender:
         self._progress = Progress("confirmed", total, quiet=options.quiet)
         self._began = time.monotonic()
         self._sent = self._confirmed = 0
+        #: Time of the last receipt, or of the last message that was sent when none was awaited.
+        self._noted = self._began
         self._error: BaseException | None = None
         self._headers = dict(reversed(options.headers))  # of repeated ones the first counts
         if options.persistent:
@@ -107,12 +109,11 @@ class _Sender:
 
     def _notice_silence(self, session: Session) -> LoopingCall:
         """Say once that the command waits for receipts; a full queue can make it wait for ever."""
-        before = -1
 
         def look() -> None:
-            nonlocal before
             waiting = self._sent - self._confirmed
-            if waiting and self._confirmed == before and session.client.is_connected:
+            is_silent = time.monotonic() - self._noted >= _SILENCE_S
+            if waiting and is_silent and session.client.is_connected:
                 print(
                     f"stompkit send: waiting: {amount(waiting, 'message')} without a receipt. If"
                     " the queue is full and its sender has to wait, `stompkit connections` of the"
@@ -120,12 +121,11 @@ class _Sender:
                     file=sys.stderr,
                 )
                 looking.stop()
-            before = self._confirmed
 
         looking = LoopingCall(look)
         looking.clock = session.reactor
         if self._options.receipts and not self._options.quiet:
-            looking.start(_SILENCE_S, now=False)
+            looking.start(1.0, now=False)
         return looking
 
     def _interrupted(self, session: Session) -> None:
@@ -149,6 +149,7 @@ class _Sender:
                 self._error = self._error or result.value
             else:
                 self._confirmed += 1
+                self._noted = time.monotonic()
                 self._progress(self._confirmed)
             window.release()
 
@@ -158,6 +159,8 @@ class _Sender:
                 if self._error is not None:
                     window.release()
                     break
+                if self._sent == self._confirmed:
+                    self._noted = time.monotonic()
                 self._sent += 1
                 sent = session.client.send(
                     message.destination,

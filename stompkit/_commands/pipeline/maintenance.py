@@ -303,6 +303,7 @@ def _verify(settings: PipelineSettings, options: argparse.Namespace) -> int:
             print(f"  ... and more of {shown(table.name)}: --json lists up to 1,000")
     if not are_equal and options.target is None:
         file = shlex.quote(str(options.config))
+        sys.stdout.flush()
         print(
             f"stompkit pipeline: `stompkit pipeline status {file}` shows the lag of replicate. If"
             " it is not 0, the copy lacks the newest changes: compare again later",

@@ -95,7 +95,7 @@ def test_no_line_is_lost_when_the_file_is_moved(
 
 
 def test_a_broker_without_a_file_survives_the_signal(start: Start, tmp_path: Path) -> None:
-    """logrotate signals every broker of the machine, also one that logs to the journal."""
+    """Logrotate signals every broker of the machine, also one that logs to the journal."""
     settings, announce = tmp_path / "f.toml", tmp_path / "announce"
     settings.write_text('[log]\nformat = "json"\n')
     arguments = ["--endpoint", LOOPBACK, "--config", str(settings)]

@@ -213,6 +213,12 @@ def test_a_refusal_is_told_with_its_code(commands: Commands) -> None:
     assert said.endswith("(no-such-destination)\n")
 
 
+def test_a_failover_without_a_lease_says_how_a_standby_takes_over(commands: Commands) -> None:
+    for options in (["--show"], ["--to", "b"]):
+        said = commands.both("failover", *options, status=1)[1]
+        assert said.endswith("takes over when the active broker is stopped (no-lease)\n")
+
+
 def test_who_does_not_say_where_is_told_how(commands: Commands) -> None:
     del commands.environment["STOMPKIT_ADMIN"]
     for command in (["queues"], ["purge", "/queue/a"], ["tap"], ["retry", "/dlq/a"]):

@@ -174,7 +174,10 @@ class Context:
         found = self.activation.lease
         if found is None:
             raise AdminError(
-                409, "no-lease", 'this broker shares no store: [high_availability] has no "lease"'
+                409,
+                "no-lease",
+                'this broker has no lease: [high_availability] has no "lease". A standby of a'
+                " shared directory takes over when the active broker is stopped",
             )
         return found
 

@@ -312,7 +312,7 @@ def test_a_file_is_a_message(ours: Commands, queue: str, tmp_path: Path) -> None
         (["send", "-", "x"], "is for --jsonl"),
         (["send", "/queue/a", "x", "-H", "a"], "'a' is not NAME:VALUE"),
         (["send", "/queue/a", "x", "--rate", "0"], "messages per second"),
-        (["send", "/queue/a", "x", "--mq", "http://x"], "--mq: the URL of a broker is"),
+        (["send", "/queue/a", "x", "--mq", "http://x"], "--mq: the URL of a broker begins"),
         (["send", "/queue/a", "x", "--mq", "stomp://x/queue/a"], "has no destination here"),
         (["send", "/queue/a", "x", "--mq", "env:NO_SUCH"], "there is no NO_SUCH"),
         (["send", "/queue/a", "x", "--passcode-file", "/none"], f"/none: {os.strerror(2)}"),

@@ -65,8 +65,9 @@ class DestinationBase(ScheduledDestination):
     owner: ConnectionBase | None
     #: Number of messages moved to the dead letters.
     dead_lettered: int
-    #: Number of deliveries.
+    #: Number of deliveries; the number of copies held for slow subscribers of a topic follows.
     delivered: int
+    held: int
     #: Number of ended connections whose messages are still being returned to it.
     returning: int
     #: Number of removed messages that return if the store cannot apply the removal.
@@ -256,8 +257,7 @@ class Subscription:
         #: have acknowledged.
         self.room = prefetch
         self.selector: Selector | None = None
-        self.is_exclusive = False
-        self._is_over = False
+        self.is_exclusive = self._is_over = False
         #: Serial number, increasing with each subscription of a broker.
         self.serial = 0
         #: Number of its last service, increasing with each service of a subscription of its
@@ -367,12 +367,14 @@ class Subscription:
         self.backlog.append(entry)
         self.backlog_bytes += entry.message.size
         self.connection.backlog += 1
+        entry.home.held += 1
 
     def _dequeue(self) -> MessageReference:
         """Remove and return the oldest held message."""
         entry = self.backlog.popleft()
         self.backlog_bytes -= entry.message.size
         self.connection.backlog -= 1
+        entry.home.held -= 1
         return entry
 
     def drop_oldest(self) -> None:
@@ -387,9 +389,8 @@ class Subscription:
 
     def drop_backlog(self) -> None:
         """Discard all held topic messages."""
-        self.connection.backlog -= len(self.backlog)
-        self.backlog.clear()
-        self.backlog_bytes = 0
+        while self.backlog:
+            self._dequeue()
 
     def end_of_browsing(self) -> None:
         """Write the MESSAGE that marks the end of browsing."""

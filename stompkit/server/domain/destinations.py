@@ -179,6 +179,8 @@ class Destination(DestinationBase):
         self.holds = 0
         #: True while it is still processing messages sent before.
         self.is_busy = False
+        #: Number of copies of its messages that are held for slow subscribers.
+        self.held = 0
         #: Number of ended connections whose messages are still being returned to it.
         self.returning = 0
         #: Number of removed messages that return if the store cannot apply the removal.

@@ -43,7 +43,7 @@ class Topic(Destination):
     @property
     def ready(self) -> int:
         """Number of copies kept for subscribers that could not receive them at once."""
-        return sum(each.home is self for taker in self.subscriptions for each in taker.backlog)
+        return self.held
 
     @property
     def delayed(self) -> int:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
 from stompkit.server import DestinationConfig
 from stompkit.server.inspection import ConnectionState, DestinationState, connections, destinations
 from stompkit.testing.memory import MemoryBroker
@@ -59,6 +65,50 @@ def test_a_topic_tells_what_its_subscribers_have_not_taken(broker_with: MakeBrok
     # Of five messages, 3 wait for "slow" and 4 for "all_topics", which gets one of /topic/b next.
     assert states[TOPIC] == DestinationState(TOPIC, "topic", "", 7, 3, 1, 3)
     assert states["/topic/b"] == DestinationState("/topic/b", "topic", "", 1, 0, 0, 1)
+
+
+def calls(function: Callable[[], object]) -> int:
+    """Return the number of calls of Python code that a call makes."""
+    count = 0
+
+    def note(_: FrameType, event: str, __: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("end", ["unsubscribe", "drop", "read"])
+def test_messages_that_slow_subscribers_of_patterns_have_not_taken_are_counted_at_once(
+    broker_with: MakeBroker, end: str
+) -> None:
+    broker = broker_with()
+    slow, other, producer = (broker.client() for _ in range(3))
+    slow.subscribe("/topic/>", id="p")
+    other.subscribe("/topic/>")
+    slow.stop_reading()
+    topics = [f"/topic/{number}" for number in range(10)]
+    efforts: list[int] = []
+    for count in (1, 20):
+        for topic in topics:
+            publish_all(producer, topic, [b"x"] * count)
+        efforts.append(calls(lambda: destinations(broker.broker)))
+    assert efforts[0] == efforts[1]
+    assert [found(broker)[topic].ready for topic in topics] == [21] * 10
+    if end == "unsubscribe":
+        slow.send("UNSUBSCRIBE", id="p")
+    elif end == "drop":
+        slow.drop()
+    else:
+        slow.start_reading()
+    broker.clock.advance(0.0)
+    assert [found(broker)[topic].ready for topic in topics] == [0] * 10
 
 
 def test_all_kinds_are_told_of_on_all_hosts(broker_with: MakeBroker) -> None:

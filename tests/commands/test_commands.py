@@ -322,7 +322,10 @@ def test_passwd_refuses_what_the_file_could_not_say(
 def test_passwd_tells_what_it_cannot_write(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "users"
     text = run("passwd", path, "joe", said="secret", status=1)
-    assert text == f"stompkit passwd: {path.parent}: {os.strerror(2)}\n"
+    assert text == (
+        f"stompkit passwd: the directory {path.parent} does not exist. Create it first:"
+        f" mkdir -p {path.parent}\n"
+    )
 
 
 # Stores.

@@ -6,7 +6,7 @@ import os
 import socket
 import stat
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred, succeed
@@ -16,10 +16,12 @@ from twisted.python.usage import UsageError
 
 from stompkit.server import BrokerConfig, BrokerFactory, StoreRunner
 from stompkit.server import tap as broker_tap
-from stompkit.server.operations import Settings, SettingsError, read_settings
 from stompkit.testing.server._clock import ShiftedClock
 from stompkit.testing.server._control import Control, ControlFactory
 from stompkit.testing.server._idle import IdleRunner
+
+if TYPE_CHECKING:
+    from stompkit.server.operations import Settings
 
 #: Parts of a settings file that a broker for tests does not share with the real one.
 _REAL: Final = (
@@ -100,6 +102,9 @@ class Options(broker_tap.Options):
             return super()._settings()
         if self["config"] is not None:
             raise UsageError("--settings-like replaces --config: give one of them")
+        # It imports stores and their maintenance, which most brokers of tests do without.
+        from stompkit.server.operations import SettingsError, read_settings
+
         without = (*_REAL, *(_CHECKS if self["checkers"] else _ACCESS))
         try:
             path = Path(self["settings-like"]).absolute()

@@ -10,6 +10,7 @@ or duplicated.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,6 +33,8 @@ __all__ = ["Outcome", "Selection", "Sweep", "drop", "move_to", "put_back"]
 #: Maximum number of messages that one step examines, and of bytes that it reads.
 _STEP_MESSAGES: Final = 250
 _STEP_OCTETS: Final = 4 * 1024 * 1024
+#: Spends the time for selectors of all sweeps, so that consumers always have some.
+_SPENDER: Final = "sweeps"
 #: Delay in seconds before a sub-queue that is being loaded is tried again.
 _PATIENCE_S: Final = 0.01
 
@@ -124,6 +127,9 @@ class Sweep:
         #: Remaining sub-queues, each with the place up to which it is processed.
         self._sub_queues = [(sub_queue, sub_queue.last_place) for sub_queue in queue.sub_queues]
         self._cursor = 0
+        #: Number of messages examined so far, and of those that the next step reads.
+        self._looks = 0
+        self._most_read = _STEP_MESSAGES
         self._is_over = False
         #: The sub-queue that must not load messages, since they are being moved, if any.
         self._locked: SubQueue[MessageReference] | None = None
@@ -136,6 +142,9 @@ class Sweep:
     def _step(self) -> None:
         if self._is_over or self._is_satisfied:
             self._finish()
+            return
+        if not self._has_time():
+            self._broker.selector_time.wait(self._step)
             return
         if not self._sub_queues:
             self._take_overdue()
@@ -177,7 +186,7 @@ class Sweep:
         taken: list[MessageReference] = []
         left: list[MessageReference] = []
         for _ in range(min(_STEP_MESSAGES, len(ready) - index)):
-            if ready[0].place > end:
+            if ready[0].place > end or not self._has_time():
                 break
             entry = sub_queue.popleft()
             self._cursor = entry.place
@@ -200,15 +209,18 @@ class Sweep:
         def did(stored: Sequence[StoredMessage]) -> None:
             self._begin_step()
             taken: list[MessageReference] = []
+            looks = self._looks
             for entry in self._entries(sub_queue, stored, end):
                 if self._deal_with(entry.message):
                     sub_queue.take_stored(1, entry.message.size)
                     self._queue.withdraw(entry)
                     taken.append(entry)
+            # Others are read again: what was read may be purged before there is time.
+            self._most_read = min(_STEP_MESSAGES, 2 * (self._looks - looks) + 1)
             self._commit(taken)
 
         after = max(self._cursor, sub_queue.seen)
-        commit_queue.read(sub_queue.number, after, _STEP_MESSAGES, _STEP_OCTETS, did, self._fail)
+        commit_queue.read(sub_queue.number, after, self._most_read, _STEP_OCTETS, did, self._fail)
 
     def _take_overdue(self) -> None:
         overdue = self._queue.overdue
@@ -219,9 +231,11 @@ class Sweep:
         self._begin_step()
         taken: list[MessageReference] = []
         left: list[MessageReference] = []
-        for entry in some:
+        unseen = deque(some)
+        while unseen and self._has_time():
+            entry = unseen.popleft()
             (taken if self._deal_with(entry.message) else left).append(entry)
-        overdue.put_back(self._cursor, left)
+        overdue.put_back(self._cursor, [*left, *unseen])
         self._cursor += len(left)
         for entry in taken:
             self._queue.withdraw(entry)
@@ -230,17 +244,22 @@ class Sweep:
     def _entries(
         self, sub_queue: SubQueue[MessageReference], stored: Sequence[StoredMessage], end: int
     ) -> Iterator[MessageReference]:
-        self._cursor = end if not stored else min(end, stored[-1].place)
+        if not stored:
+            self._cursor = end
         for each in stored:
+            self._cursor = min(end, each.place)
             if each.place <= end:
                 entry = MessageReference(Message.from_store(each), self._queue, each.place)
                 entry.deliveries = each.deliveries
                 entry.sub_queue = sub_queue
                 yield entry
+            if not self._has_time():
+                return
 
     def _deal_with(self, message: Message) -> bool:
         """Process a message, if it is selected; return True if it leaves the queue."""
-        if self._is_over or self._is_satisfied or not self._selection.takes(message):
+        self._looks += 1
+        if self._is_over or self._is_satisfied or not self._is_selected(message):
             return False
         outcome = self._outcome
         try:
@@ -255,9 +274,20 @@ class Sweep:
             self._outcome = outcome._replace(left=outcome.left + 1)
         return is_done
 
+    def _has_time(self) -> bool:
+        """Return True if a selector may be evaluated now: the one of the sweep, or a durable's."""
+        return self._broker.selector_time.is_left_for(_SPENDER)
+
+    def _is_selected(self, message: Message) -> bool:
+        is_selected = self._selection.takes(message)
+        if self._selection.selector is not None:
+            self._broker.selector_time.charge(_SPENDER, self._selection.selector.cost)
+        return is_selected
+
     # Write batches.
 
     def _begin_step(self) -> None:
+        self._broker.selector_time.begin()
         self._broker.scheduler.commit_queue.cut()
         self._queue.host.begin_together()
 
@@ -319,7 +349,12 @@ def _belongs(letter: DeadLetter, queue: Queue) -> bool:
         return True
     headers = letter.first.headers
     topic = canonical(headers["destination"], headers, queue.host.broker.config.dialect)
-    return queue.covers(topic) and queue.selects(letter.first)
+    if not queue.covers(topic):
+        return False
+    is_selected = queue.selects(letter.first)
+    if queue.selector is not None:
+        queue.host.broker.selector_time.charge(_SPENDER, queue.selector.cost)
+    return is_selected
 
 
 def _as_sent(letter: DeadLetter, queue: Queue) -> Message:

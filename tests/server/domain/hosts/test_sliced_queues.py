@@ -1,11 +1,21 @@
-"""Very many messages of a queue that expire, wait for their group or are browsed, in parts."""
+"""Very many messages of a queue that expire, wait, are browsed, moved or retried, in parts."""
 
 from __future__ import annotations
 
 import pytest
 
 from stompkit.server import BrokerConfig, DestinationConfig
+from stompkit.server.domain.names import dead_letters_of
 from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.upkeep import (
+    Outcome,
+    Selection,
+    Sweep,
+    drop,
+    move_to,
+    put_back,
+)
+from stompkit.server.selectors import Selector
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import publish_all, refusal
@@ -14,6 +24,8 @@ from tests.server.many_queues import numbered
 
 QUEUE = "/queue/a"
 MANY = 1_000
+#: Number of iterations in which MANY messages could be examined at once.
+FEW = 20
 #: Time in seconds within which another client is served.
 SOON_S = 0.05
 
@@ -170,3 +182,51 @@ def test_a_browser_that_does_not_read_keeps_no_message(*, has_store: bool, prior
     *seen, end = browser.take("MESSAGE")
     assert end.headers["browser"] == "end"
     assert [each.body for each in seen] == numbered(5, 9)
+
+
+@either_store
+@pytest.mark.parametrize("is_moved", [False, True])
+@pytest.mark.parametrize("window", [10, 1_000])
+def test_an_operator_with_a_costly_selector_leaves_time_for_others(
+    window: int, *, is_moved: bool, has_store: bool
+) -> None:
+    clock = BusyClock()
+    broker = made(clock, has_store=has_store, window_messages=window)
+    producer = broker.client()
+    for number in range(200):
+        producer.publish(QUEUE, b"%d" % number, n=str(1_000 + number % 101))
+    target = broker.broker.hosts[""].destination("/queue/b")
+    assert isinstance(target, Queue)
+    outcomes: list[Outcome] = []
+    act = move_to(target) if is_moved else drop
+    Sweep(queue_of(broker), Selection(selector=Selector(LONG)), act, outcomes.append).start()
+    clock.is_busy = True
+    # A selector that takes a millisecond leaves a few messages for each iteration.
+    assert iterations(clock, lambda: outcomes) > FEW
+    assert outcomes == [Outcome(done=199)]
+    assert queue_of(broker).messages == 1
+    assert not is_moved or target.messages == 199
+
+
+@either_store
+def test_a_retry_into_durable_subscriptions_leaves_time_for_others(*, has_store: bool) -> None:
+    clock = BusyClock()
+    lived = DestinationConfig(name="/topic/a", message_ttl_s=1.0)
+    broker = made(clock, has_store=has_store, expired="dead-letter", destinations=(lived,))
+    durable = broker.client(**{"client-id": "c"})
+    durable.subscribe("/topic/a", id="s", selector=LONG, **{"activemq.subscriptionName": "s"})
+    durable.close()
+    producer = broker.client()
+    for number in range(200):
+        producer.publish("/topic/a", b"%d" % number, n=str(1_000 + number % 100))
+    while clock.rightNow < 5.0:
+        clock.advance(0.1)
+    letters = broker.destinations[dead_letters_of("/durable/c/s")]
+    assert isinstance(letters, Queue)
+    assert letters.messages == 200
+    outcomes: list[Outcome] = []
+    Sweep(letters, Selection(), put_back(broker.broker.hosts[""]), outcomes.append).start()
+    clock.is_busy = True
+    # A selector that takes a millisecond leaves a few messages for each iteration.
+    assert iterations(clock, lambda: outcomes) > FEW
+    assert outcomes == [Outcome(done=200)]

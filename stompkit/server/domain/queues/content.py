@@ -67,6 +67,9 @@ class QueueContent(QueueBase):
         #: True if messages to be dropped must first be read from the store. Until then nothing is
         #: delivered, since it could be one of these.
         self.owes_drops = False
+        #: Number of messages dropped before others are served, and if that many were too few.
+        self._drops = 0
+        self._has_put_off_drops = False
         #: Number of incoming messages to wait for before any delivery, for the same reason: they
         #: were sent before their consumer arrived.
         self._awaited = 0

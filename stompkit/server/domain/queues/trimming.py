@@ -27,6 +27,10 @@ _RETRY_S: Final = 1.0
 #: Number of messages, and of their bytes, read at a time in order to drop them.
 _STEP_MESSAGES: Final = 1_000
 _STEP_OCTETS: Final = 1 << 24
+#: Maximum number of messages dropped before others are served, and of further ones for each new
+#: message then: more than one, so that the excess does not grow.
+_MOST_DROPPED: Final = 1_000
+_FEW_DROPPED: Final = 8
 
 
 class TrimmedQueue(WindowedQueue):
@@ -85,14 +89,15 @@ class TrimmedQueue(WindowedQueue):
     def _make_room(self) -> None:
         """Drop the oldest messages in favour of one that is stored but not in its sub-queue yet."""
         self._hand_out()
+        self._drops = min(self._drops, _MOST_DROPPED - _FEW_DROPPED)
         self._drop_oldest()
 
     def _trim(self) -> bool:
-        """Drop messages beyond the limits; return False if that waits for the store."""
+        """Drop messages beyond the limits; return False if that waits for the store or others."""
         if not self.owes_drops:
             self._hand_out()
         self._drop_oldest()
-        self.owes_drops = False
+        self.owes_drops = self._has_put_off_drops
         for sub_queue in self.sub_queues:
             if sub_queue.owed:
                 self.owes_drops = True
@@ -106,17 +111,35 @@ class TrimmedQueue(WindowedQueue):
         Messages that are only in the store are read later for that. Messages held by consumers, and
         delayed ones, are never dropped.
         """
-        while self.is_over and self._expiry.expire_next():
+        while self.is_over and self._may_drop() and self._expiry.expire_next():
             pass
         for sub_queue in reversed(self.sub_queues):
             if sub_queue.back:
                 sub_queue.restore()
-            while self.is_over and self._drop_first(sub_queue):
+            while self.is_over and self._may_drop() and self._drop_first(sub_queue):
                 pass
-            if not self.is_over:
+            if not self.is_over or self._has_put_off_drops:
                 return
             if sub_queue.stored > sub_queue.owed:
                 self._owe(sub_queue)
+
+    def _may_drop(self) -> bool:
+        """Return True if a message may be dropped now; otherwise continue in the next iteration.
+
+        A limit lowered by far, or a large message among small ones, makes many excessive at once.
+        """
+        if self._drops < _MOST_DROPPED:
+            self._drops += 1
+            return True
+        if not self._has_put_off_drops:
+            self._has_put_off_drops = self.owes_drops = True
+            self.host.scheduler.later(0.0, self._drop_more)
+        return False
+
+    def _drop_more(self) -> None:
+        self._drops = 0
+        self._has_put_off_drops = False
+        self.host.scheduler.touch(self)
 
     def _owe(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Schedule messages that are only in the store to be dropped, as many as necessary.

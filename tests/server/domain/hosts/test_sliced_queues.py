@@ -230,3 +230,40 @@ def test_a_retry_into_durable_subscriptions_leaves_time_for_others(*, has_store:
     # A selector that takes a millisecond leaves a few messages for each iteration.
     assert iterations(clock, lambda: outcomes) > FEW
     assert outcomes == [Outcome(done=200)]
+
+
+@either_store
+@pytest.mark.parametrize("priority", [False, True])
+def test_a_lowered_limit_drops_many_messages_in_parts(*, has_store: bool, priority: bool) -> None:
+    clock = BusyClock()
+    settings = {"priority": priority, "max_queue_messages": 10_000, "when_full": "drop-oldest"}
+    broker = made(clock, has_store=has_store, window_messages=10_000, **settings)
+    producer, consumer = broker.client(), broker.client()
+    publish_all(producer, QUEUE, numbered(1, 5 * MANY))
+    lowered = broker.broker.config.changed(max_queue_messages=10)
+    broker.broker.reload(lowered)
+    broker.broker.flush()
+    queue = queue_of(broker)
+    assert queue.messages > 3 * MANY
+    # What comes meanwhile adds nothing to the excess, and the consumer gets nothing of it.
+    before = queue.messages
+    producer.publish(QUEUE, b"last")
+    consumer.subscribe(QUEUE)
+    assert queue.messages <= before
+    assert iterations(clock, lambda: queue.messages <= 10) >= 4
+    assert [*consumer.bodies()] == [*numbered(5 * MANY - 8, 5 * MANY), b"last"]
+
+
+def test_a_large_message_that_pushes_out_many_small_ones_is_delivered_after_these() -> None:
+    clock = BusyClock()
+    broker = made(clock, has_store=False, max_memory_queue_bytes=1_000_000, when_full="drop-oldest")
+    producer = broker.client()
+    publish_all(producer, QUEUE, numbered(1, 5 * MANY))
+    queue = queue_of(broker)
+    producer.publish(QUEUE, bytes(999_000))
+    assert queue.messages > 3 * MANY
+    iterations(clock, lambda: queue.octets <= 1_000_000)
+    consumer = broker.client()
+    consumer.subscribe(QUEUE)
+    *_, large = consumer.bodies()
+    assert large == bytes(999_000)

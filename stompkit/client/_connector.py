@@ -12,6 +12,7 @@ from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
 from stompkit._common import Clock, PeerDeadline
+from stompkit._common.certificates import refusal
 from stompkit.client._errors import AttemptTimeoutError, ConnectFailedError, LoginRefusedError
 from stompkit.client._hosts import Host
 from stompkit.client._protocol import ClientProtocol, Owner
@@ -152,6 +153,9 @@ class Connector:
             return
         self._protocol = None
         self._cancel_timer()
+        refused = refusal(reason)
+        if refused is not None:
+            reason = ConnectionError(refused)
         up_since, self._up_since = self._up_since, None
         if up_since is not None and self._clock.seconds() - up_since >= self._policy.settle_s:
             self._failures = 0

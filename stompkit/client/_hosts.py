@@ -6,15 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
-from urllib.parse import unquote
 
 from twisted.internet.endpoints import HostnameEndpoint, clientFromString
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
 from stompkit._common.addresses import host_port, parse_host_port, parse_url_host, separate_urls
-from stompkit.client._tls import tls_endpoint
+from stompkit._common.certificates import TlsFiles
+from stompkit.client._tls import UnusableFileError, tls_endpoint
 
-__all__ = ["Address", "Host", "Place", "hosts_of", "label_of", "places_of"]
+__all__ = ["Address", "Host", "Place", "hosts_of", "label_of", "places_of", "tls_description"]
 
 #: Address of a broker, as callers write it.
 Address = str | IStreamClientEndpoint
@@ -36,8 +36,8 @@ class Place(NamedTuple):
     """Host name or IP address; an IPv6 address without brackets."""
     port: int
     is_tls: bool = False
-    authorities: str = ""
-    """Directory of CA certificates; empty for the CA certificates of the system."""
+    files: TlsFiles = TlsFiles()
+    """Files for TLS; without authorities, the CA certificates of the system apply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,9 @@ def hosts_of(
     An address is ``host:port``, with an IPv6 literal in brackets, ``stomp://host:port``, a
     description of a Twisted client endpoint such as ``tls:broker.example:61614``, or an endpoint.
     ``stomps://host:port?ca=PATH`` is STOMP over TLS; the optional path is a file with CA
-    certificates, or a directory of such ``.pem`` files. A URL may name several hosts, separated by
-    commas; the default port is 61613. ``failover:(URL,URL)`` has several URLs.
+    certificates, or a directory of such ``.pem`` files. ``cert=FILE`` names the client's
+    certificate, and ``key=FILE`` its key. A URL may name several hosts, separated by commas; the
+    default port is 61613. ``failover:(URL,URL)`` has several URLs.
     ``timeout_s`` is the timeout in seconds of a TCP connection. Raises ``ValueError`` for any other
     string, and if there is no address.
     """
@@ -104,34 +105,44 @@ def _places_of_one(address: str) -> list[Place]:
     scheme, _, rest = address.partition("://")
     rest, _, query = rest.partition("?")
     hosts, _, path = rest.partition("/")
-    authorities = query.removeprefix("ca=")
+    files = TlsFiles.parse(query)
     # The error quotes no part of the URL, since it may contain a passcode.
     if "@" in hosts or path:
         raise ValueError(
             f"a client's URL of a broker is {scheme}://HOST:PORT: login, passcode, virtual host and"
             " destination are arguments of their own"
         )
-    if query and (scheme == "stomp" or authorities == query):
-        raise ValueError("a client's URL of a broker has the option ca only, and that with stomps")
+    if files is None or (query and scheme == "stomp"):
+        raise ValueError(
+            "a client's URL of a broker has the options ca, cert and key only, and those with"
+            " stomps"
+        )
     try:
         places = [parse_url_host(each) for each in hosts.split(",")]
     except ValueError:
         raise ValueError(
             "a client's URL of a broker has HOST:PORT, with a port from 1 to 65535, or HOST alone"
         ) from None
-    return [Place(*each, scheme == "stomps", unquote(authorities)) for each in places]
+    return [Place(*each, scheme == "stomps", files) for each in places]
 
 
 def _host_at(place: Place, reactor: IReactorTime, timeout_s: float) -> Host:
     if place.is_tls:
-        name, roots = (
-            each.replace("\\", "\\\\").replace(":", "\\:")
-            for each in (place.host, place.authorities)
-        )
-        text = f"tls:{name}:{place.port}" + (f":trustRoots={roots}" if roots else "")
-        return _described(text, reactor, timeout_s)
+        return _described(tls_description(place), reactor, timeout_s)
     endpoint = HostnameEndpoint(reactor, place.host, place.port, timeout=timeout_s)
     return Host(endpoint, place.host, label_of(place))
+
+
+def tls_description(place: Place) -> str:
+    """Return the description of an endpoint with TLS."""
+    files = place.files
+    named = {"trustRoots": files.ca, "certificate": files.cert, "privateKey": files.key}
+    options = (f":{name}={_escaped(value)}" for name, value in named.items() if value)
+    return f"tls:{_escaped(place.host)}:{place.port}" + "".join(options)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace(":", "\\:")
 
 
 def label_of(place: Place) -> str:
@@ -154,7 +165,8 @@ def _described(address: str, reactor: IReactorTime, timeout_s: float) -> Host:
                 clientFromString(reactor, address),  # type: ignore[no-untyped-call]  # Twisted's
             )
     except (ValueError, TypeError, KeyError) as error:
-        if isinstance(error.__cause__, OSError | ImportError):
+        is_told = isinstance(error, UnusableFileError)
+        if is_told or isinstance(error.__cause__, OSError | ImportError):
             # The file of a certificate, or a missing library, which the message names.
             raise
         raise ValueError(

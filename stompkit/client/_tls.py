@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,16 +18,19 @@ from twisted.internet.interfaces import (
 )
 from zope.interface import implementer
 
-from stompkit._common.certificates import authorities
-from stompkit._common.files import describe
+from stompkit._common.certificates import Reread, TlsFiles, authorities
 
 if TYPE_CHECKING:
-    from twisted.internet.ssl import Certificate, PrivateCertificate
+    from twisted.internet.ssl import Certificate
 
-__all__ = ["tls_endpoint"]
+__all__ = ["UnusableFileError", "tls_endpoint"]
 
 _KEYS: Final = ("host", "port", "timeout", "bindAddress", "certificate", "privateKey", "trustRoots")
 _LAST_PORT: Final = 65_535
+
+
+class UnusableFileError(ValueError):
+    """A file of certificates or of a key cannot be used; the message names it and the reason."""
 
 
 def tls_endpoint(
@@ -36,31 +41,27 @@ def tls_endpoint(
     Twisted's own endpoint delays writes until the next iteration of the process's global reactor.
     With another reactor the client would wait for ever, since the global reactor never runs.
 
-    Raises ``ValueError`` for a description that cannot be parsed, and for certificates that cannot
-    be read.
+    The files are read again at a connection if they have changed. Raises ``ValueError`` for a
+    description that cannot be parsed, and :class:`UnusableFileError` for certificates.
     """
     try:
-        from twisted.internet.ssl import optionsForClientTLS, trustRootFromCertificates
+        import twisted.internet.ssl  # noqa: F401 (the error is reported here)
     except ImportError as error:
         raise ValueError(f"TLS needs {error.name}: pip install 'stompkit[tls]'") from error
     given = _arguments(description)
     host, port = given.get("host", ""), given.get("port", "")
     if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) <= _LAST_PORT):
         raise ValueError("it takes a host, and a port from 1 to 65535")
+    files = TlsFiles(*(given.get(each, "") for each in ("trustRoots", "certificate", "privateKey")))
     try:
-        roots = given.get("trustRoots")
-        trust: Any = None
-        if roots is not None:
-            trust = trustRootFromCertificates(_authorities(roots))  # type: ignore[no-untyped-call]  # Twisted's
-        own = _own(given.get("certificate"), given.get("privateKey"))
-    except OSError as error:
-        raise ValueError(describe(error)) from error
-    options = optionsForClientTLS(host, trustRoot=trust, clientCertificate=own)
+        options = Reread(files, lambda: _options(host, files))
+    except ValueError as error:
+        raise UnusableFileError(str(error)) from error
     source = given.get("bindAddress")
     bind = None if source is None else (source, 0)
     patience_s = float(given.get("timeout", timeout_s))
     plain = HostnameEndpoint(reactor, host, int(port), timeout=patience_s, bindAddress=bind)
-    return _TlsEndpoint(options, plain, reactor)
+    return _TlsEndpoint(options.get, plain, reactor)
 
 
 def _arguments(description: str) -> dict[str, str]:
@@ -90,28 +91,36 @@ def _authorities(where: str) -> list[Certificate]:
     return [Certificate.loadPEM(each) for each in authorities(where)]
 
 
-def _own(certificate: str | None, key: str | None) -> PrivateCertificate | None:
-    """Return a client certificate with its key, which may be in the same file."""
-    if certificate is None:
-        return None
-    from OpenSSL.crypto import Error
-    from twisted.internet.ssl import PrivateCertificate
+def _options(host: str, files: TlsFiles) -> Any:
+    """Return what creates TLS connections; raises ValueError for files that cannot be used."""
+    from twisted.internet.ssl import optionsForClientTLS, trustRootFromCertificates
 
-    octets = Path(certificate).read_bytes()
-    if key is not None:
-        octets += b"\n" + Path(key).read_bytes()
-    try:
-        made: PrivateCertificate = PrivateCertificate.loadPEM(octets)  # type: ignore[no-untyped-call]  # Twisted's
-    except Error:
-        raise ValueError(f"{certificate} has no certificate with its key") from None
-    return made
+    trust: Any = None
+    if files.ca:
+        trust = trustRootFromCertificates(_authorities(files.ca))  # type: ignore[no-untyped-call]  # Twisted's
+    return optionsForClientTLS(host, trustRoot=trust, extraCertificateOptions=_own(files))
+
+
+def _own(files: TlsFiles) -> dict[str, Any]:
+    """Return the client's certificate with its key and chain, as Twisted names them."""
+    if not files.cert:
+        return {}
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from cryptography.x509 import load_pem_x509_certificates
+
+    files.load_own(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # finds all faults
+    own, *chain = load_pem_x509_certificates(Path(files.cert).read_bytes())
+    key = load_pem_private_key(Path(files.key or files.cert).read_bytes(), password=None)
+    return {"certificate": own, "privateKey": key, "extraCertChain": chain}
 
 
 @implementer(IStreamClientEndpoint)
 class _TlsEndpoint:
     """An endpoint with TLS over another endpoint, on a given reactor."""
 
-    def __init__(self, options: Any, plain: HostnameEndpoint, reactor: IReactorTime) -> None:
+    def __init__(
+        self, options: Callable[[], Any], plain: HostnameEndpoint, reactor: IReactorTime
+    ) -> None:
         self._options = options
         self._plain = plain
         self._reactor = reactor
@@ -120,6 +129,6 @@ class _TlsEndpoint:
         """Connect; the protocol writes to a transport that encrypts."""
         from twisted.protocols.tls import TLSMemoryBIOFactory
 
-        wrapped = TLSMemoryBIOFactory(self._options, True, factory, clock=self._reactor)
+        wrapped = TLSMemoryBIOFactory(self._options(), True, factory, clock=self._reactor)
         connecting: Deferred[Any] = self._plain.connect(wrapped)
         return connecting.addCallback(lambda outer: outer.wrappedProtocol)

@@ -16,6 +16,7 @@ present at the broker.
 ``login``, ``passcode``                 of the brokers
 ``virtualHost``
 ``tls``, ``tlsCa``                      STOMP over TLS; file or folder of CA certificates
+``tlsCert``, ``tlsKey``                 files of the client's certificate and its key
 ``selector``, ``durable``, ``ack``      of the subscriptions: see the receiver of the spool
 ``receipts``                            ``false`` for brokers without receipts
 ``headers``                             additional headers of SUBSCRIBE, a JSON object

@@ -126,6 +126,22 @@ def test_messages_go_over_tls_to_whom_one_trusts(
         assert ours.run("receive", queue, "--count", "1", *trusting) == b"secret\n"
 
 
+def test_messages_go_to_a_broker_that_requires_a_certificate(
+    ours: Commands, queue: str, tmp_path: Path
+) -> None:
+    with secured(tmp_path, asks_for_certificates=True) as broker:
+        url = f"stomps://{broker.host}:{broker.port}?ca={broker.authority}"
+        shown = ["--mq", f"{url}&cert={broker.client}&key={broker.client}"]
+        ours.run("send", queue, "secret", *shown)
+        errors = ours.both("send", queue, "x", "--mq", url, "--attempts", "1", status=1)[1]
+        assert "requires a client certificate, and got none" in errors
+        missing = ["--mq", f"{url}&cert={tmp_path / 'none.pem'}"]
+        errors = ours.both("send", queue, "x", *missing, status=2)[1]
+        assert "none.pem: No such file or directory" in errors
+        assert "Traceback" not in errors
+        assert ours.run("receive", queue, "--count", "1", *shown) == b"secret\n"
+
+
 # On each of the brokers.
 
 

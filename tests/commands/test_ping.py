@@ -15,6 +15,7 @@ import pytest
 from stompkit.testing import RunningBroker
 from tests.commands.test_commands import run, run_process
 from tests.ports import free_ports
+from tests.server.certificates import Authority
 from tests.server.processes import LOOPBACK, TWIST, Start, announced, processes
 from tests.server.secured import secured
 
@@ -140,6 +141,19 @@ def test_a_broker_with_tls_is_asked_by_it(tmp_path: Path) -> None:
         told = run("ping", f"stomps://{host}?ca={tmp_path / 'none.pem'}", status=2)
         assert "none.pem: No such file or directory" in told
         assert "stompkit ping: " in run("ping", f"stomp://{host}", status=1)
+
+
+def test_a_broker_that_requires_a_certificate_gets_it(tmp_path: Path) -> None:
+    with secured(tmp_path, asks_for_certificates=True) as broker:
+        url = f"stomps://{broker.host}:{broker.port}?ca={broker.authority}"
+        run("ping", f"{url}&cert={broker.client}", "--round-trip")
+        told = run("ping", url, status=1)
+        assert "requires a client certificate, and got none: name one with ?cert=FILE" in told
+        foreign = Authority(tmp_path, "other").client("mallory")
+        told = run("ping", f"{url}&cert={foreign}", status=1)
+        assert "does not know the authority of the client certificate" in told
+        told = run("ping", f"{url}&cert={broker.authority}", status=2)
+        assert f"{broker.authority} has no private key" in told
 
 
 @contextmanager

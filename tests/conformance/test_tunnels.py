@@ -107,7 +107,7 @@ def test_forms_of_an_address(text: str, places: list[Place]) -> None:
         ("http://a:1", "http:// is not known: an address is HOST:PORT, stomp://"),
         ("stomps://u:secret@a:1", "login and passcode are options"),
         ("stomps://a:1/queue", "without a path"),
-        ("stomps://a:1?trust=x", "ca=FILE only"),
+        ("stomps://a:1?trust=x", "ca=FILE, cert=FILE and key=FILE only"),
         ("ws://a:1?ca=x", "with stomps:// and wss://"),
         ("wss://a:0", "is not a port"),
         ("stomps://", "is not HOST:PORT"),
@@ -149,6 +149,26 @@ def test_what_a_file_of_authorities_lacks_is_said(secured: Secured, tmp_path: Pa
     folder.mkdir()
     (folder / "a.pem").write_bytes(secured.authority.read_bytes())
     Tunnel(*Place.all_of(secured.address("stomps", ca=folder))).close()
+
+
+@pytest.mark.parametrize("scheme", ["stomps", "wss"])
+def test_a_broker_can_require_a_certificate(tmp_path: Path, scheme: str) -> None:
+    authority = Authority(tmp_path)
+    tls = f"stomps:0:interface=127.0.0.1:certificate={authority.server()}"
+    tls += f":clientCAs={authority.file}"
+    option = "--endpoint" if scheme == "stomps" else "--websocket"
+    config = LaunchConfig(arguments=(option, tls), start_timeout_s=5 * LONG_S)
+    with launch(config) as broker:
+        assert broker.directory is not None
+        said = json.loads((broker.directory / "announce.json").read_text(encoding="utf-8"))
+        places = said["endpoints" if scheme == "stomps" else "websocket"]
+        [port] = [each["port"] for each in places if each["port"] != broker.port]
+        url = f"{scheme}://127.0.0.1:{port}?ca={authority.file}"
+        Tunnel(*Place.all_of(f"{url}&cert={authority.client('alice')}")).close()
+        with pytest.raises(BrokerError, match="requires a client certificate, and got none"):
+            Tunnel(*Place.all_of(url))
+        with pytest.raises(BrokerError, match=r"none\.pem: No such file or directory"):
+            Tunnel(*Place.all_of(f"{url}&cert={tmp_path / 'none.pem'}"))
 
 
 def test_a_certificate_for_another_name_is_refused(secured: Secured) -> None:

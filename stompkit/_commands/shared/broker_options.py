@@ -36,10 +36,12 @@ _ATTEMPTS: Final = 5
 BROKER_HELP: Final = """\
 --mq is HOST:PORT or stomp://LOGIN@HOST:PORT; use stomps:// for TLS. Add ?vhost=NAME for a virtual
 host, and ?ca=FILE for the certificate of a private authority; FILE may be a directory of .pem
-files. Several hosts, as in stomp://a:61613,b:61613, are used for failover. env:NAME takes the URL
-from an environment variable, file:PATH from the first line of a file, so that other users of the
-machine cannot read a passcode. Without options, the environment variables STOMPKIT_URL,
-STOMPKIT_LOGIN, STOMPKIT_PASSCODE and STOMPKIT_VHOST apply, which `stompkit run` sets.
+files. ?cert=FILE&key=FILE names the client's certificate and its key, for a broker that requires
+one; without key, FILE has both. Several hosts, as in stomp://a:61613,b:61613, are used for
+failover. env:NAME takes the URL from an environment variable, file:PATH from the first line of a
+file, so that other users of the machine cannot read a passcode. Without options, the environment
+variables STOMPKIT_URL, STOMPKIT_LOGIN, STOMPKIT_PASSCODE and STOMPKIT_VHOST apply, which `stompkit
+run` sets.
 """
 
 

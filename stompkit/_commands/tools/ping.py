@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from stompkit._commands.shared.text import remedy_of
 from stompkit._common.arguments import Parser
-from stompkit._common.certificates import client_context, distrust
+from stompkit._common.certificates import distrust, refusal
 from stompkit._common.files import reason_of
 from stompkit._common.secrets import resolve
 from stompkit.client.blocking import BrokerUrl
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
     try:
         url = _url(options.target or options.mq or os.environ.get(_VARIABLE) or _TARGET)
         if url.tls:
-            client_context(url.ca)  # reports a wrong path at once
+            url.files.context()  # reports wrong files at once
     except (ValueError, OSError) as error:
         own.error(str(error))
     deadline = time.monotonic() + options.wait
@@ -180,13 +180,16 @@ def _ask(host: str, url: BrokerUrl, options: argparse.Namespace) -> _Answer:
             peer.request("DISCONNECT", {})
     except ssl.SSLCertVerificationError as error:
         raise _UnwellError(distrust(error, "with ?ca=FILE behind the address")) from error
-    except (OSError, ProtocolError) as error:
+    except (OSError, ValueError, ProtocolError) as error:
         raise _UnwellError(_reason(error)) from error
     server = connected.headers.get("server", "")
     return _Answer(server, str(peer.session.version), connected_s, round_trip_s)
 
 
-def _reason(error: OSError | ProtocolError) -> str:
+def _reason(error: OSError | ValueError | ProtocolError) -> str:
+    refused = refusal(error)
+    if refused is not None:
+        return refused
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, ConnectionRefusedError):
@@ -274,7 +277,12 @@ class _Peer:
 
     def _write(self, data: bytes) -> None:
         self._set_timeout()
-        self._stream.sendall(data)
+        try:
+            self._stream.sendall(data)
+        except ConnectionError:
+            if isinstance(self._stream, ssl.SSLSocket):
+                self._stream.recv(1)  # raises the alert by which the broker told the reason
+            raise
 
     def _set_timeout(self) -> None:
         left = self._deadline - time.monotonic()
@@ -290,5 +298,5 @@ def _connected(name: str, port: int, url: BrokerUrl, deadline: float) -> Iterato
         if not url.tls:
             yield _Peer(plain, deadline)
             return
-        with client_context(url.ca).wrap_socket(plain, server_hostname=name) as encrypted:
+        with url.files.context().wrap_socket(plain, server_hostname=name) as encrypted:
             yield _Peer(encrypted, deadline)

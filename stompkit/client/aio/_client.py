@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
 from stompkit import client as twisted_client
-from stompkit._common.certificates import client_context
+from stompkit._common.certificates import Reread
 from stompkit.client import AckMode, BufferLimits, ReconnectPolicy, ReplyStyle
 from stompkit.client import _messages as messages
 from stompkit.client._hosts import Host, Place, label_of, places_of
@@ -281,8 +281,8 @@ def _places(address: str) -> list[Place]:
 
 
 def _host(place: Place, loop: asyncio.AbstractEventLoop, tls: ssl.SSLContext | None) -> Host:
-    context = None
-    if place.is_tls:
-        context = client_context(place.authorities) if tls is None or place.authorities else tls
-    endpoint = Endpoint(loop, place, context)
+    if place.is_tls and (tls is None or any(place.files)):
+        endpoint = Endpoint(loop, place, Reread(place.files, place.files.context).get)
+    else:
+        endpoint = Endpoint(loop, place, lambda: tls if place.is_tls else None)
     return Host(cast("IStreamClientEndpoint", endpoint), place.host, label_of(place))

@@ -108,9 +108,12 @@ class Endpoint:
     """Endpoint of a broker on an event loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, place: Place, context: ssl.SSLContext | None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        place: Place,
+        context: Callable[[], ssl.SSLContext | None],
     ) -> None:
-        """Start unconnected; *context* is the TLS context, or None without TLS."""
+        """Start unconnected; *context* returns the TLS context, or None without TLS."""
         self._loop = loop
         self._place = place
         self._context = context
@@ -124,7 +127,7 @@ class Endpoint:
             lambda: _Stream(factory),
             self._place.host,
             self._place.port,
-            ssl=self._context,
+            ssl=self._context(),
             happy_eyeballs_delay=_NEXT_ADDRESS_S,
         )
         return stream.protocol

@@ -7,6 +7,8 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, unquote
 
 from stompkit._common.addresses import host_port, parse_url_host, separate_urls
+from stompkit._common.certificates import TlsFiles
+from stompkit.client._hosts import Place, tls_description
 from stompkit.client.blocking._link import Link
 
 __all__ = ["BrokerUrl"]
@@ -25,14 +27,19 @@ class BrokerUrl:
     virtual_host: str | None = None
     tls: bool = False
     ca: str = ""
-    """Directory of CA certificates, for TLS."""
+    """File or directory of CA certificates, for TLS."""
+    cert: str = ""
+    """File with the client's certificate, for TLS."""
+    key: str = ""
+    """File with the private key of ``cert``, unless that has it."""
 
     @classmethod
     def parse(cls, url: str) -> Self:
         """Parse ``stomp://login:passcode@a:61613,b:61613/topic/x?vhost=/``.
 
-        ``stomps`` is STOMP over TLS; ``?ca=PATH`` names a file or directory of CA certificates. The
-        path is the destination, including its slash; login, passcode and destination are
+        ``stomps`` is STOMP over TLS; ``?ca=PATH`` names a file or directory of CA certificates,
+        ``cert=FILE`` the client's certificate, and ``key=FILE`` its key, unless ``cert`` has both.
+        The path is the destination, including its slash; login, passcode and destination are
         percent-encoded. ``failover:(URL,URL)`` has several URLs, without a login. Raises
         ``ValueError``; the message quotes no part of the URL that may be a passcode.
         """
@@ -54,13 +61,16 @@ class BrokerUrl:
         user, at, hosts = authority.rpartition("@")
         login, colon, passcode = user.partition(":")
         options = dict(parse_qsl(query, keep_blank_values=True))
-        unknown = options.keys() - {"vhost", "ca"}
+        unknown = options.keys() - {"vhost", *TlsFiles._fields}
         if unknown:
             # The name is not quoted either: the passcode may contain a question mark.
             raise ValueError(
-                "the URL of a broker has the options vhost and ca, and no others; elsewhere, as in "
-                "a passcode, ? is percent-encoded"
+                "the URL of a broker has the options vhost, ca, cert and key, and no others; "
+                "elsewhere, as in a passcode, ? is percent-encoded"
             )
+        files = TlsFiles.of(options)
+        if files.cert and scheme == "stomp":
+            raise ValueError("the option cert of a broker's URL goes with stomps://, that is TLS")
         return cls(
             # With a login, the text may be part of a passcode that contains a slash.
             hosts=tuple(_host(each, quoting="@" not in url) for each in hosts.split(",")),
@@ -69,8 +79,13 @@ class BrokerUrl:
             passcode=unquote(passcode) if colon else None,
             virtual_host=options.get("vhost"),
             tls=scheme == "stomps",
-            ca=options.get("ca", ""),
+            **files._asdict(),
         )
+
+    @property
+    def files(self) -> TlsFiles:
+        """The files for TLS."""
+        return TlsFiles(self.ca, self.cert, self.key)
 
     def link(self, **settings: Any) -> Link:
         """Return a new link; ``settings`` are further arguments of :class:`Link`."""
@@ -88,9 +103,7 @@ class BrokerUrl:
 
     def _endpoint(self, host: str) -> str:
         name, _, port = host.rpartition(":")
-        name = name.strip("[]").replace(":", "\\:")
-        trust = self.ca.replace(":", "\\:")
-        return f"tls:{name}:{port}" + (f":trustRoots={trust}" if trust else "")
+        return tls_description(Place(name.strip("[]"), int(port), True, self.files))
 
 
 def _host(text: str, *, quoting: bool) -> str:

@@ -37,6 +37,9 @@ def default_spool(
         "headers": dict(headers),
         "virtualHost": broker.virtual_host,
     }
+    if broker.cert:
+        # It may name the user, as a login does.
+        choosing["cert"] = broker.cert
     where = [sorted(broker.hosts), sorted(destinations)]
     folder = _folder([*where, {**choosing, "login": broker.login, "tls": broker.tls}])
     earlier = _folder(where)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from stompkit._common.certificates import authorities
+from stompkit._common.certificates import TlsFiles, authorities
 from stompkit._common.spelling import suggestion
 from stompkit.spark.java import SparkError
 from stompkit.spark.stream.default_spool import default_spool
@@ -37,6 +37,8 @@ _CONNECTION: Final = (
     "virtualHost",
     "tls",
     "tlsCa",
+    "tlsCert",
+    "tlsKey",
     "headers",
     "receipts",
 )
@@ -306,6 +308,9 @@ class _Given:
         # Most Spark processes only read: without Twisted they start in half the time.
         from stompkit.client.blocking import BrokerUrl
 
+        files = TlsFiles(*(self.text(each) for each in ("tlsCa", "tlsCert", "tlsKey")))
+        if files.key and not files.cert:
+            raise SparkError("the option tlsKey goes with tlsCert")
         try:
             # The URL parser checks the hosts and adds the default port.
             places = BrokerUrl.parse(f"stomp://{','.join(hosts)}").hosts
@@ -318,8 +323,8 @@ class _Given:
             login=self._values.get("login"),
             passcode=self._values.get("passcode"),
             virtual_host=self._values.get("virtualhost"),
-            tls=self.truth("tls", default=False) or bool(self.text("tlsCa")),
-            ca=self.text("tlsCa"),
+            tls=self.truth("tls", default=False) or any(files),
+            **files._asdict(),
         )
 
     def bound(self, name: str, default: Literal["earliest", "latest"]) -> Bound:

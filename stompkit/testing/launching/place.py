@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, Self
-from urllib.parse import unquote
 
 from stompkit._common.addresses import separate_urls
+from stompkit._common.certificates import TlsFiles
 from stompkit.testing.launching.address import format_address, parse_address
 
 __all__ = ["Place"]
@@ -27,6 +27,10 @@ class Place:
     """The path of the WebSocket URL."""
     ca: str = ""
     """A file or a directory with certificates of authorities; empty for the system's default."""
+    cert: str = ""
+    """A file with the client's certificate; empty to show none."""
+    key: str = ""
+    """A file with the key of ``cert``, unless that has it."""
 
     @classmethod
     def all_of(cls, text: str) -> tuple[Self, ...]:
@@ -34,7 +38,7 @@ class Place:
 
         Each is ``HOST:PORT``, ``stomp://HOST:PORT``, ``stomps://HOST:PORT?ca=FILE``,
         ``ws://HOST:PORT/PATH`` or ``wss://HOST:PORT/PATH?ca=FILE``; a URL may name several hosts.
-        ``failover:(URL,URL)`` is accepted as well.
+        ``failover:(URL,URL)`` is accepted as well. ``cert=FILE`` and ``key=FILE`` go with ``ca``.
         Raises ``ValueError``, whose message contains no passcode.
         """
         return tuple(place for part in separate_urls(text) for place in cls._of_part(part))
@@ -54,24 +58,30 @@ class Place:
             )
         if path and scheme in ("stomp", "stomps"):
             raise ValueError(f"the URL of a broker is {scheme}://HOST:PORT here, without a path")
-        ca = unquote(query.removeprefix("ca="))
-        if query and (not query.startswith("ca=") or not ca or scheme not in ("stomps", "wss")):
+        files = TlsFiles.parse(query)
+        if files is None or (query and scheme not in ("stomps", "wss")):
             raise ValueError(
-                "the URL of a broker has the option ca=FILE only, with stomps:// and wss://"
+                "the URL of a broker has the options ca=FILE, cert=FILE and key=FILE only,"
+                " with stomps:// and wss://"
             )
         found = []
         for each in hosts.split(","):
             usual = each and (each.endswith("]") or ":" not in each)
             host, port = parse_address(f"{each}:{_USUAL_PORTS[scheme]}" if usual else each)
-            found.append(cls(host, port, scheme, slash + path or "/", ca))
+            found.append(cls(host, port, scheme, slash + path or "/", *files))
         return found
 
     def __str__(self) -> str:
-        """Return the address in text form, without ``ca``."""
+        """Return the address in text form, without its options."""
         where = format_address(self.host, self.port)
         if self.scheme == "stomp":
             return where
         return f"{self.scheme}://{where}{self.path if self.has_websockets else ''}"
+
+    @property
+    def files(self) -> TlsFiles:
+        """The files for TLS."""
+        return TlsFiles(self.ca, self.cert, self.key)
 
     @property
     def has_tls(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.certificates import refusal
 from stompkit._common.files import reason_of
 from stompkit.testing.launching.place import Place
 
@@ -17,10 +18,15 @@ _WRONG_NAME: Final = 62
 
 
 def trusting(place: Place) -> ssl.SSLContext:
-    """Return the settings of TLS; raises ValueError for unusable certificates of authorities."""
-    context = ssl.create_default_context()
+    """Return the settings of TLS; raises ValueError for unusable certificates."""
+    context = _trusting(place)
+    place.files.load_own(context)
+    return context
+
+
+def _trusting(place: Place) -> ssl.SSLContext:
     if not place.ca:
-        return context
+        return ssl.create_default_context()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     path = Path(place.ca)
     files = sorted(path.glob("*.pem")) if path.is_dir() else [path]
@@ -48,6 +54,9 @@ def explained(error: OSError | ValueError, place: Place) -> str:
             f"its certificate is not trusted ({error.verify_message}): name the certificate of"
             " the authority that signed it, with ?ca=FILE behind the address"
         )
+    refused = refusal(error)
+    if refused is not None:
+        return refused
     if isinstance(error, ssl.SSLError):
         plain = replace(place, scheme={"stomps": "stomp", "wss": "ws"}[place.scheme])
         return (

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Final, Self
 
+from stompkit._common.certificates import refusal
 from stompkit.testing.launching.errors import BrokerError
 from stompkit.testing.launching.place import Place
 from stompkit.testing.launching.ports import loopback
@@ -48,7 +49,7 @@ class Tunnel:
         self._timeout_s = timeout_s
         try:
             self._context = trusting(place) if place.has_tls else None
-            self._far().close()
+            self._far().check()
         except (OSError, ValueError) as error:
             raise BrokerError(f"{place}: {explained(error, place)}") from error
         self.host = loopback()
@@ -205,6 +206,25 @@ class _Far:
 
     def close(self) -> None:
         self.connection.close()
+
+    def check(self) -> None:
+        """Close; raises the error of a broker that refuses the client's certificate.
+
+        With TLS 1.3 the handshake ends before the broker looks at the certificate. What it sends at
+        the end of TLS tells whether it accepted that.
+        """
+        try:
+            is_over = not isinstance(self.layer, Tls)
+            if not is_over:
+                self.connection.sendall(self.layer.last())
+            while not is_over:
+                _, is_over = self.layer.unwrap(self.connection.recv(READ_BYTES))
+        except OSError as error:
+            # Brokers that end TLS in another way may be used.
+            if refusal(error) is not None:
+                raise
+        finally:
+            self.close()
 
     def start_tls(self, context: ssl.SSLContext, host: str) -> None:
         """Start TLS."""

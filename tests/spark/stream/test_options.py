@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stompkit.client.blocking import BrokerUrl
 from stompkit.spark import SparkError
 from stompkit.spark.stream.options import SinkOptions, SourceOptions
 
@@ -108,6 +109,10 @@ def test_a_spool_of_an_earlier_version_is_found_or_named(
 def test_tls_has_its_authorities() -> None:
     options = SinkOptions.parse({"hosts": "mq:61614", "tlsCa": "/etc/ca", "login": "me"})
     assert (options.broker.tls, options.broker.ca, options.broker.login) == (True, "/etc/ca", "me")
+    options = SinkOptions.parse({"hosts": "mq:61614", "tlsCert": "/own", "tlsKey": "/key"})
+    assert options.broker == BrokerUrl.parse("stomps://mq:61614?cert=/own&key=/key")
+    with pytest.raises(SparkError, match="tlsKey goes with tlsCert"):
+        SinkOptions.parse({"hosts": "mq:61614", "tlsKey": "/key"})
 
 
 def test_a_passcode_is_in_no_text_about_options() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from stompkit.client._content import Content
@@ -63,7 +63,8 @@ class Message(Content):
         broker has confirmed it. Fires with false, and sends nothing, if the message
         :attr:`is_settled`. Also fires with false if the connection is lost before the receipt
         arrives; the outcome is then unknown. After false expect a redelivery. Fails with
-        :class:`BrokerError` if the broker refuses the acknowledgement.
+        :class:`BrokerError` if the broker refuses the acknowledgement. Cancelling the Deferred ends
+        the wait; the message stays settled.
         """
         return self._acknowledger.settle(self, "ACK", {}, receipt=receipt)
 
@@ -139,7 +140,11 @@ class Acknowledger:
     def _not_sent(self, failure: Failure, message: Message) -> bool:
         if isinstance(failure.value, ConnectionGoneError):
             return False
-        message._is_settled = False
+        if isinstance(failure.value, CancelledError):
+            # It was sent: to send another would make the broker end the connection.
+            self.settled(message)
+        else:
+            message._is_settled = False
         failure.raiseException()
 
     # Within a transaction.

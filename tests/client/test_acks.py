@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from twisted.internet.defer import CancelledError
 
 from stompkit.client import AckMode, BrokerError, Client, Message, Subscription
 from stompkit.frames import VERSIONS, LocalProtocolError, Version
@@ -199,6 +200,27 @@ def test_an_ack_whose_receipt_does_not_come_has_not_succeeded(net: Network) -> N
     net.run()
     endpoint.peer.drop()
     assert result(settled) is False
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_who_waits_no_longer_for_the_receipt_of_an_ack_sends_no_second_one(
+    net: Network, ack: AckMode
+) -> None:
+    """A broker can refuse the second, and end the connection."""
+    _, endpoint, subscription, messages = received(net, ack=ack, count=2)
+    first, message = messages
+    settled = message.ack(receipt=True)
+    settled.cancel()
+    failed(settled, CancelledError)
+    assert message.is_settled
+    assert first.is_settled is (ack == "client")
+    assert result(message.nack()) is False
+    assert subscription.ack_all([message]) == 0
+    net.run()
+    [sent] = endpoint.peer.take()
+    endpoint.peer.confirm(sent)
+    net.run()
+    assert sent.command == "ACK" and message.is_settled
 
 
 @pytest.mark.parametrize("reconnected", [False, True])

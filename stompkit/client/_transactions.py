@@ -7,7 +7,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Self
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
 from stompkit.client._entries import Entry
@@ -120,7 +120,8 @@ class Transaction:
 
         Fails with :class:`BrokerError` if the broker refuses, and with ``LocalProtocolError`` if a
         frame could not be sent; in both cases nothing was applied. Fails with, or raises,
-        :class:`TransactionLostError`.
+        :class:`TransactionLostError`. Cancelling the Deferred aborts the transaction if COMMIT has
+        not been given to the transport; otherwise the outcome is unknown.
         """
         self._check()
         if self._error is not None:
@@ -164,7 +165,17 @@ class Transaction:
         if self._error is not None:
             self._abort()
             raise self._error
+        if isinstance(gone, CancelledError):
+            self._cancelled()
         failure.raiseException()
+
+    def _cancelled(self) -> None:
+        """Abort if COMMIT was not sent: the broker would hold the claimed messages otherwise."""
+        assert self._commit is not None  # its Deferred was cancelled
+        if self._commit.written:
+            self._committed(None)
+        else:
+            self._abort()
 
     def _check(self) -> None:
         if self._phase is not _Phase.OPEN:

@@ -238,6 +238,37 @@ async def test_a_message_that_comes_as_its_reader_is_cancelled_is_the_next_one_s
         assert found == [b"%d" % number for number in range(300)]
 
 
+@on_a_loop
+async def test_tasks_cancelled_as_their_transactions_begin_leave_none_open(
+    broker: RunningBroker,
+) -> None:
+    """A broker refuses more than a hundred of one connection."""
+    tasks: list[asyncio.Task[None]] = []
+    connections: list[dict[str, str]] = []
+
+    def connected(headers: dict[str, str]) -> None:
+        connections.append(headers)
+        for task in tasks:
+            task.cancel()
+
+    async def work() -> None:
+        async with client.transaction():
+            raise AssertionError("it was cancelled before")
+
+    client = Client(address(broker), on_connected=connected)
+    tasks += [asyncio.create_task(work()) for _ in range(60)]
+    await asyncio.sleep(0)
+    await client.connect()
+    await asyncio.wait(tasks)
+    assert all(task.cancelled() for task in tasks)
+    async with client:
+        others = [client.transaction() for _ in range(60)]
+        for other in others:
+            await other.begin()
+        await others[-1].commit()
+        assert len(connections) == 1
+
+
 # Connections.
 
 

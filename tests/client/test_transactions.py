@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from stompkit.client import (
     AckMode,
@@ -385,3 +385,25 @@ def test_a_transaction_with_a_frame_that_can_not_be_sent_is_aborted(
             transaction.commit()
         net.run()
     assert commands(endpoint.peer.take()) == ["SEND", "ABORT"]
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_commit_that_is_cancelled_is_sent_or_aborted(net: Network, *, is_sent: bool) -> None:
+    """The broker would hold its messages otherwise, until the connection ends."""
+    endpoint = net.scripted()
+    client = net.connected(endpoint)
+    message = received(net, client, endpoint, "client-individual")
+    transaction = begun(net, client)
+    transaction.ack(message)
+    net.run()
+    if not is_sent:
+        endpoint.peer.transport.stop_taking()
+        client.send(QUEUE, bytes(1_000_000), receipt=False)
+    committed = transaction.commit()
+    committed.cancel()
+    failed(committed, CancelledError)
+    endpoint.peer.transport.start_taking()
+    net.run()
+    assert commands(endpoint.peer.take())[-1] == ("COMMIT" if is_sent else "ABORT")
+    assert message.is_settled is is_sent
+    assert result(message.ack()) is not is_sent

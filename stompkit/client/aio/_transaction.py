@@ -35,7 +35,12 @@ class Transaction:
 
     async def __aenter__(self) -> Self:
         """Begin the transaction."""
-        await self.begin()
+        try:
+            await self.begin()
+        except asyncio.CancelledError:
+            # It can have begun already, and nothing else would end it.
+            self.abort()
+            raise
         return self
 
     async def __aexit__(

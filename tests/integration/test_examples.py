@@ -19,11 +19,13 @@ from tests.effort import in_matrix
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "testing"
 GUIDE = ROOT / "docs" / "howto" / "testing.rst"
+#: Each example is one test.
+FILES = sorted(EXAMPLES.glob("test_*.py"))
 LONG_S = 240.0
 MOST_LINES = 20
 
 
-def run(*arguments: str, outcome: str = "7 passed") -> str:
+def run(*arguments: str, outcome: str = f"{len(FILES)} passed") -> str:
     """Run the examples as a user would, with an expected outcome; return the output of pytest."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("STOMPKIT_MQ")
@@ -61,7 +63,7 @@ def test_the_examples_pass_on_brokers_that_were_started_by_hand() -> None:
         assert "(given)" in said
 
 
-@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("test_*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", FILES, ids=lambda path: path.stem)
 def test_the_guide_shows_the_example(example: Path) -> None:
     _, _, code = example.read_text(encoding="utf-8").split('"""', 2)
     shown = re.search(

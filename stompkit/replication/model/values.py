@@ -70,6 +70,9 @@ Row = Mapping[str, Value]
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1
 _MICROSECOND: Final = timedelta(microseconds=1)
+#: Most levels of lists and objects in a document, which may contain itself. Compiled functions call
+#: each other without Python's check of the depth.
+_MAX_LEVELS: Final = 300
 #: Types with the same form in JSON, which need no conversion.
 _PLAIN: Final = frozenset((str, bool, type(None)))
 
@@ -84,7 +87,7 @@ def to_json(value: Value) -> object:
     if kind in _PLAIN:
         return value
     if kind is int:
-        return value if _LEAST <= value <= _MOST else {"$int": str(value)}
+        return value if _LEAST <= value <= _MOST else {"$int": _digits(value)}
     if kind is float:
         return value if math.isfinite(value) else {"$float": str(value)}
     known = _EXACT.get(kind)
@@ -129,39 +132,70 @@ def _derived(kind: type) -> _Writer:
     raise InvalidValueError(f"a column cannot be carried as JSON that holds {kind.__qualname__}")
 
 
-def _document(value: object) -> object:
-    """Return a value inside a JSON document; raise InvalidValueError for types that JSON lacks."""
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
+def _digits(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError:
+        raise InvalidValueError("a whole number has more digits than Python writes") from None
+
+
+def _document(value: object, levels: int = _MAX_LEVELS) -> object:
+    """Return a value inside a JSON document, of the types that an encoder knows.
+
+    Raises :class:`InvalidValueError` for types that JSON lacks.
+    """
+    kind = type(value)
+    if kind in _PLAIN or kind is int:
+        return _encodable(value) if isinstance(value, str) else value
     if isinstance(value, float) and math.isfinite(value):
-        return value
-    if isinstance(value, Mapping):
+        return float.__float__(value)
+    if isinstance(value, (Mapping, list, tuple)):
+        if levels == 0:
+            raise InvalidValueError(
+                f"a JSON document has more than {_MAX_LEVELS} levels, or contains itself"
+            )
+        if not isinstance(value, Mapping):
+            return [_document(each, levels - 1) for each in value]
         if not all(isinstance(name, str) for name in value):
             raise InvalidValueError("a JSON document has a name that is not text")
-        return {name: _document(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_document(each) for each in value]
-    raise InvalidValueError(f"a JSON document cannot hold {type(value).__qualname__}")
+        return {_encodable(name): _document(each, levels - 1) for name, each in value.items()}
+    # Encoders refuse subclasses.
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    raise InvalidValueError(f"a JSON document cannot hold {kind.__qualname__}")
+
+
+def _encodable(text: str) -> str:
+    """Return a text as ``str`` itself; raise InvalidValueError if it has no UTF-8."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidValueError("a JSON document has half of a surrogate pair") from None
+    return str.__str__(text)
 
 
 def _members(value: set[object] | frozenset[object]) -> list[str]:
     """Return the sorted members of a MySQL SET."""
-    names = [each for each in value if isinstance(each, str)]
+    names = [str.__str__(each) for each in value if isinstance(each, str)]
     if len(names) < len(value):
         raise InvalidValueError("a set has a member that is not text")
     return sorted(names)
 
 
-def _base64(value: bytes | bytearray | memoryview) -> str:
+def _base64(value: bytes | bytearray) -> str:
     return binascii.b2a_base64(value, newline=False).decode()
 
 
 #: Name of a type, or none for a plain JSON type, and the function that converts to it.
 _Writer = tuple[str, Callable[[Any], object]]
 
-#: ``datetime`` is a ``date``: it has to come first.
+#: ``datetime`` is a ``date``: it has to come first. Methods of the base class are named where a
+#: subclass may show itself otherwise: ``str()`` of a member of an enumeration has its name.
 _WRITERS: Final[tuple[tuple[type, str, Callable[[Any], object]], ...]] = (
-    (Decimal, "$decimal", str),
+    (Decimal, "$decimal", Decimal.__str__),
     (datetime, "$datetime", datetime.isoformat),
     (date, "$date", date.isoformat),
     (time, "$time", time.isoformat),
@@ -169,17 +203,16 @@ _WRITERS: Final[tuple[tuple[type, str, Callable[[Any], object]], ...]] = (
     (Interval, "$interval", str),
     (bytes, "$bytes", _base64),
     (bytearray, "$bytes", _base64),
-    (memoryview, "$bytes", _base64),
-    (UUID, "$uuid", str),
+    (memoryview, "$bytes", lambda value: _base64(value.tobytes())),
+    (UUID, "$uuid", UUID.__str__),
     (frozenset, "$set", _members),
     (set, "$set", _members),
     (Mapping, "$json", _document),
     (list, "$json", _document),
     (tuple, "$json", _document),
-    (str, "", str),
-    (bool, "", bool),
-    (int, "", int),
-    (float, "", float),
+    (str, "", str.__str__),
+    (int, "", int.__int__),
+    (float, "", float.__float__),
 )
 _EXACT: Final[dict[type, _Writer]] = {
     known: (name, write) for known, name, write in _WRITERS if name and known is not Mapping

@@ -6,7 +6,7 @@ import json
 import math
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from enum import StrEnum
+from enum import Enum, IntEnum, StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from stompkit.replication.model.values import (
     document,
     from_json,
     interval,
+    is_carried,
     row_from_json,
     row_to_json,
     to_json,
@@ -34,6 +35,53 @@ class Colour(StrEnum):
     """A text with a name."""
 
     RED = "red"
+
+
+class Shade(str, Enum):  # noqa: UP042
+    """A text whose ``str()`` is another one."""
+
+    DARK = "dark"
+
+
+class Rank(IntEnum):
+    """A number with a name."""
+
+    FIRST = 1
+
+
+class Markup(str):
+    """A text of a library."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"<{self!r}>"
+
+
+class Price(Decimal):
+    """A number that shows its currency."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} EUR"
+
+
+class Share(float):
+    """A number of a library."""
+
+
+def nested(levels: int) -> Value:
+    """Return a document with so many levels, of lists and objects in turn."""
+    value: Value = []
+    for level in range(levels - 1):
+        value = {"a": value} if level % 2 else [value]
+    return value
+
+
+def circular() -> Value:
+    """Return a document that contains itself, twice."""
+    value: list[Any] = []
+    value += [{"a": value}, value]
+    return value
 
 
 @given(values)
@@ -67,6 +115,11 @@ def test_row_is_written_as_its_values_are(row: dict[str, Value]) -> None:
         (math.inf, {"$float": "inf"}),
         ("text", "text"),
         (Colour.RED, "red"),
+        (Shade.DARK, "dark"),
+        (Markup("a"), "a"),
+        (Rank.FIRST, 1),
+        (Share(0.5), 0.5),
+        (Price("1.50"), {"$decimal": "1.50"}),
         (Decimal("10.50"), {"$decimal": "10.50"}),
         (date(2026, 11, 21), {"$date": "2026-11-21"}),
         (time(12, 0, 0, 250_000), {"$time": "12:00:00.250000"}),
@@ -76,10 +129,13 @@ def test_row_is_written_as_its_values_are(row: dict[str, Value]) -> None:
         (b"\x00\x01\xff", {"$bytes": "AAH/"}),
         (bytearray(b"\x00"), {"$bytes": "AA=="}),
         (memoryview(b"\x00"), {"$bytes": "AA=="}),
+        (memoryview(b"\x00x\x01x\xffx")[::2], {"$bytes": "AAH/"}),
         (UUID(int=1), {"$uuid": "00000000-0000-0000-0000-000000000001"}),
         ({"a": [1, None]}, {"$json": {"a": [1, None]}}),
         ([1, {"$int": "no type here"}], {"$json": [1, {"$int": "no type here"}]}),
         ((1, 2), {"$json": [1, 2]}),
+        ([Shade.DARK, Markup("a"), Rank.FIRST], {"$json": ["dark", "a", 1]}),
+        ({Markup("b"): {Shade.DARK: Share(0.5)}}, {"$json": {"b": {"dark": 0.5}}}),
         (Json("null"), {"$json": None}),
         (Json("true"), {"$json": True}),
         (Json('"5"'), {"$json": "5"}),
@@ -97,10 +153,12 @@ def test_row_is_written_as_its_values_are(row: dict[str, Value]) -> None:
         (NoDate("2026-02-31 00:00:00.5"), {"$datetime": "2026-02-31 00:00:00.5"}),
         (interval(0, 0, 86_400_000_000), {"$interval": 86_400_000_000}),
         ({"b", "a"}, {"$set": ["a", "b"]}),
+        ({Shade.DARK, Markup("a")}, {"$set": ["a", "dark"]}),
     ],
 )
 def test_form_of_each_type(value: Value, written: object) -> None:
     assert to_json(value) == written
+    assert msgspec.json.encode(to_json(value)) == msgspec.json.encode(written)
 
 
 def test_not_a_number() -> None:
@@ -121,11 +179,25 @@ def test_decimal_keeps_its_digits() -> None:
         ({"a": b""}, "a JSON document cannot hold bytes"),
         ({1: 2}, "a name that is not text"),
         ([math.nan], "a JSON document cannot hold float"),
+        (["\ud800"], "half of a surrogate pair"),
+        ({"\udc00": 1}, "half of a surrogate pair"),
+        pytest.param(10**5000, "more digits than Python writes", id="long"),
+        (nested(301), "more than 300 levels, or contains itself"),
+        (nested(100_000), "more than 300 levels, or contains itself"),
+        (circular(), "more than 300 levels, or contains itself"),
     ],
 )
 def test_value_without_a_form(value: Value, told: str) -> None:
     with pytest.raises(InvalidValueError, match=told):
         to_json(value)
+    with pytest.raises(InvalidValueError, match=f"column c: .*{told}"):
+        row_to_json({"c": value})
+    assert not is_carried(value)
+
+
+def test_a_deep_document_is_carried() -> None:
+    value = nested(300)
+    assert from_json(msgspec.json.decode(msgspec.json.encode(to_json(value)))) == value
 
 
 @pytest.mark.parametrize(

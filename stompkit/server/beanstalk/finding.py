@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Final, NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -14,7 +12,6 @@ from stompkit.server.beanstalk.jobs import QUEUE, Job
 from stompkit.server.beanstalk.loading import loaded
 from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import StoredMessage, StoreError
@@ -26,6 +23,8 @@ _PAGE_MESSAGES: Final = 1_000
 _PAGE_OCTETS: Final = 4 * 1024 * 1024
 #: Number of buried jobs examined before other clients are served.
 _PAGE_BURIED: Final = 250
+#: Number of messages in memory that a search examines before other clients are served.
+_MOST_EXAMINED: Final = 2_500
 
 
 class Found(NamedTuple):
@@ -48,14 +47,34 @@ class Found(NamedTuple):
     stored: StoredMessage | None = None
 
 
+class _Turns:
+    """Serves other clients after each part of a search."""
+
+    __slots__ = ("_hub", "_left")
+
+    def __init__(self, hub: Hub) -> None:
+        """Start with a whole part."""
+        self._hub = hub
+        self._left = _MOST_EXAMINED
+
+    async def spend(self, examined: int) -> None:
+        """Count messages that have been examined without success; wait at the end of a part."""
+        self._left -= examined
+        if self._left <= 0:
+            self._left = _MOST_EXAMINED
+            turn: Deferred[None] = Deferred()
+            self._hub.broker.later(0.0, lambda: None if turn.called else turn.callback(None))
+            await turn
+
+
 async def find(hub: Hub, number: int) -> Found | None:
-    """Return the job with an id; raises ``StoreError`` if the store cannot be read."""
-    reservation = hub.reserved.get(number)
-    if reservation is not None:
-        entry = reservation.entry
-        assert isinstance(entry.home, Queue)  # only queues have reserved messages
-        job = reservation.job
-        return Found("reserved", job, entry.message, entry.home, entry.deliveries, entry)
+    """Return the job with an id; raises ``StoreError`` if the store cannot be read.
+
+    The caller may act on it until it waits for something.
+    """
+    found = _reserved(hub, number)
+    if found is not None:
+        return found
     known = hub.known(number)
     if known is None and not hub.may_exist(number):
         return None
@@ -63,15 +82,27 @@ async def find(hub: Hub, number: int) -> Found | None:
     if message_id is None:
         return None
     tubes = [known.tube] if known is not None else list(hub.tubes())
+    turns = _Turns(hub)
     for tube in tubes:
-        found = _in_memory(hub, tube, message_id)
+        found = await _in_memory(hub, tube, message_id, turns)
         if found is not None:
             return found
     for tube in tubes:
-        found = await _in_store(hub, tube, message_id)
+        found = await _in_store(hub, tube, message_id, turns)
         if found is not None:
             return found
-    return _with_consumer(hub, tubes, message_id)
+    # It may have been reserved meanwhile.
+    return _reserved(hub, number) or await _with_consumer(hub, tubes, message_id, turns)
+
+
+def _reserved(hub: Hub, number: int) -> Found | None:
+    reservation = hub.reserved.get(number)
+    if reservation is None:
+        return None
+    entry = reservation.entry
+    assert isinstance(entry.home, Queue)  # only queues have reserved messages
+    job = reservation.job
+    return Found("reserved", job, entry.message, entry.home, entry.deliveries, entry)
 
 
 def _queues(hub: Hub, tube: str) -> Iterator[tuple[str, Queue]]:
@@ -80,9 +111,9 @@ def _queues(hub: Hub, tube: str) -> Iterator[tuple[str, Queue]]:
             yield state, queue
 
 
-def _in_memory(hub: Hub, tube: str, message_id: str) -> Found | None:
+async def _in_memory(hub: Hub, tube: str, message_id: str, turns: _Turns) -> Found | None:
     for state, queue in _queues(hub, tube):
-        entry = pulling.find(queue, message_id)
+        entry = await _waiting(queue, message_id, turns)
         if entry is not None:
             job = hub.learn(entry.message, tube)
             return Found(state, job, entry.message, queue, entry.deliveries, entry)
@@ -94,7 +125,25 @@ def _in_memory(hub: Hub, tube: str, message_id: str) -> Found | None:
     return None
 
 
-async def _in_store(hub: Hub, tube: str, message_id: str) -> Found | None:
+async def _waiting(queue: Queue, message_id: str, turns: _Turns) -> MessageReference | None:
+    """Return a message that waits in memory."""
+    for sub_queue in list(queue.sub_queues):
+        place = 0
+        while True:
+            if sub_queue.back:
+                sub_queue.restore()
+            page = sub_queue.behind(place, _MOST_EXAMINED)
+            for entry in page:
+                if entry.message.id == message_id:
+                    return entry
+            await turns.spend(len(page) + 1)
+            if not page:
+                break
+            place = page[-1].place
+    return None
+
+
+async def _in_store(hub: Hub, tube: str, message_id: str, turns: _Turns) -> Found | None:
     for state, queue in _queues(hub, tube):
         if not queue.is_persistent:
             continue
@@ -106,21 +155,22 @@ async def _in_store(hub: Hub, tube: str, message_id: str) -> Found | None:
                 page = await _read(hub, sub_queue, after, _PAGE_MESSAGES)
                 for each in page:
                     if each.id == message_id:
-                        return _stored(hub, state, tube, queue, sub_queue, each)
+                        return await _stored(hub, state, tube, queue, sub_queue, each, turns)
                 if not page:
                     break
                 after = page[-1].place
     # It may have been loaded into memory meanwhile.
-    return _in_memory(hub, tube, message_id)
+    return await _in_memory(hub, tube, message_id, turns)
 
 
-def _stored(
+async def _stored(
     hub: Hub,
     state: str,
     tube: str,
     queue: Queue,
     sub_queue: SubQueue[MessageReference],
     stored: StoredMessage,
+    turns: _Turns,
 ) -> Found | None:
     """Return a message found in the store, if it is still only there."""
     if sub_queue.index == DELAYED:
@@ -129,7 +179,7 @@ def _stored(
             return None
         return _of_store("delayed", hub, tube, queue, sub_queue, stored, due)
     if stored.place <= sub_queue.seen or sub_queue.is_loading:
-        return _in_memory(hub, tube, stored.id)
+        return await _in_memory(hub, tube, stored.id, turns)
     return _of_store(state, hub, tube, queue, sub_queue, stored, 0.0)
 
 
@@ -156,10 +206,13 @@ def _of_store(
     )
 
 
-def _with_consumer(hub: Hub, tubes: Sequence[str], message_id: str) -> Found | None:
+async def _with_consumer(
+    hub: Hub, tubes: Sequence[str], message_id: str, turns: _Turns
+) -> Found | None:
     """Return a message that a STOMP consumer has not acknowledged."""
     names = {QUEUE + tube for tube in tubes if hub.is_allowed(tube)}
-    for connection in hub.broker.connections:
+    for connection in list(hub.broker.connections):
+        await turns.spend(len(connection.ledger) + 1)
         for entry in connection.ledger:
             home = entry.home
             if entry.message.id == message_id and home.name in names and isinstance(home, Queue):
@@ -221,8 +274,7 @@ async def next_dead_letters(hub: Hub, queue: Queue | None, cursor: Cursor) -> li
                 continue
             if sub_queue.back:
                 sub_queue.restore()
-            index = bisect_right(sub_queue.ready, after, key=_place)
-            entries = list(islice(sub_queue.ready, index, index + _PAGE_BURIED))
+            entries = sub_queue.behind(after, _PAGE_BURIED)
             if entries:
                 cursor.places[sub_queue.index] = entries[-1].place
                 return [DeadLetter(each.message, queue, each.deliveries, each) for each in entries]
@@ -247,10 +299,6 @@ async def next_dead_letters(hub: Hub, queue: Queue | None, cursor: Cursor) -> li
                 for each in page
             ]
     return []
-
-
-def _place(entry: MessageReference) -> int:
-    return entry.place
 
 
 async def _read(

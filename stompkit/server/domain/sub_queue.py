@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from itertools import islice
 from math import inf
 from typing import Final, Generic, TypeVar
 
@@ -138,6 +140,16 @@ class SubQueue(Generic[_P]):
         entry = self.ready.popleft()
         self.window_octets -= entry.message.size
         return entry
+
+    def behind(self, place: int, most: int) -> list[_P]:
+        """Return up to *most* messages of the window, from the first one behind a place."""
+        ready = self.ready
+        index = bisect_right(ready, place, key=_place)
+        # Faster than access by index in the middle of a long deque.
+        ready.rotate(-index)
+        some = list(islice(ready, min(most, len(ready) - index)))
+        ready.rotate(index)
+        return some
 
     def restore(self) -> None:
         """Put returned messages back in place, moving only messages delivered before."""

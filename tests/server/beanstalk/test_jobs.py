@@ -352,6 +352,27 @@ def test_stomp_goes_by_the_nearest_priority() -> None:
     assert [each.body for each in taken] == [b"0", b"2000", b"70000", b"4294967295"]
 
 
+@pytest.mark.parametrize("known", [1, 10_000])
+@pytest.mark.parametrize("has_store", [False, True])
+def test_a_search_among_many_jobs_leaves_time_for_others(known: int, *, has_store: bool) -> None:
+    store = MemoryStore() if has_store else None
+    config = BrokerConfig(window_messages=10_000)
+    front = Front(MemoryBroker(config, store=store), max_known_jobs=known)
+    worker, other = front.worker(), front.worker()
+    worker.ask(b"use long\r\n")
+    jobs = [put(worker, b"%d" % number) for number in range(6_000)]
+    for job, reply in ((jobs[-1], b"DELETED\r\n"), (jobs[-1], b"NOT_FOUND\r\n")):
+        worker.transport.deliver(b"delete %d\r\n" % job)
+        turns = 0
+        while not (answer := worker.transport.take()):
+            assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+            turns += 1
+        assert answer == reply
+        # The id of a deleted job is known not to exist, as long as none has been forgotten.
+        assert bool(turns) is (reply == b"DELETED\r\n" or known == 1)
+    assert worker.ask(b"delete %d\r\n" % jobs[0]) == b"DELETED\r\n"
+
+
 # Limits.
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
-from itertools import islice
 from typing import Final
 
 from stompkit.server.domain.deliveries import MessageReference
@@ -44,12 +43,7 @@ class Browsing:
             sub_queue, end = self._parts[0]
             if sub_queue.back:
                 sub_queue.restore()
-            ready = sub_queue.ready
-            index = bisect_right(ready, self.place, key=_place)
-            # Faster than access by index in the middle of a long deque.
-            ready.rotate(-index)
-            some = list(islice(ready, min(_PAGE_MESSAGES, len(ready) - index)))
-            ready.rotate(index)
+            some = sub_queue.behind(self.place, _PAGE_MESSAGES)
             found = some[: bisect_right(some, end, key=_place)]
             if found:
                 return found

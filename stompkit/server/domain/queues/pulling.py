@@ -8,7 +8,7 @@ from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.queues.queue import Puller, Queue
 from stompkit.server.interfaces import Mark
 
-__all__ = ["Puller", "drop", "find", "front", "is_loading", "take"]
+__all__ = ["Puller", "drop", "front", "is_loading", "take"]
 
 
 def front(queue: Queue, most: int) -> list[MessageReference]:
@@ -39,17 +39,6 @@ def is_loading(queue: Queue) -> bool:
         sub_queue.is_loading or (sub_queue.stored and not sub_queue.ready)
         for sub_queue in queue.sub_queues
     )
-
-
-def find(queue: Queue, message_id: str) -> MessageReference | None:
-    """Return the message with an identifier, if it waits in memory."""
-    for sub_queue in queue.sub_queues:
-        if sub_queue.back:
-            sub_queue.restore()
-        for entry in sub_queue.ready:
-            if entry.message.id == message_id:
-                return entry
-    return None
 
 
 def take(queue: Queue, entry: MessageReference) -> None:

@@ -159,7 +159,7 @@ def test_nothing_is_created_or_changed(folder: Path) -> None:
 def test_files_with_secrets_that_everybody_can_read_are_warnings(folder: Path) -> None:
     keys = folder / "keys"
     keys.mkdir()
-    certificate = Path(Authority(keys, "ca").server())
+    certificate = Path(Authority(keys, "ca").server(last_day=20))
     users, token = folder / "users", folder / "token"
     users.write_text(f"ann:{hash_passcode('sesame', Cost(log2_n=1, r=1, p=1))}\n")
     token.write_text("0123456789abcdef0123456789abcdef\n")
@@ -193,6 +193,23 @@ def test_an_expired_certificate_is_a_warning(folder: Path) -> None:
         " clients refuse it: renew it",
         "OK",
     ]
+
+
+@pytest.mark.parametrize("place", ["[[listen]] #1 endpoint", "[admin] endpoints"])
+def test_a_certificate_that_expires_soon_is_a_warning(folder: Path, place: str) -> None:
+    authority = Authority(folder, "ca")
+    soon, late = authority.server(last_day=13.9), authority.server(last_day=14.1)
+    for path in (soon, late):
+        path.chmod(0o640)
+    ours, other = (soon, late) if place.startswith("[[listen]]") else (late, soon)
+    text = (
+        f'[[listen]]\nendpoint = "stomps:0:interface=127.0.0.1:certificate={ours}"\n'
+        f'[admin]\nendpoints = ["ssl:0:interface=127.0.0.1:privateKey={other}"]\n'
+    )
+    warning, ok = checked(folder, text)
+    assert warning.startswith(f"warning: {place}: the certificate in {soon} expires on 2")
+    assert warning.endswith(" UTC, after which clients refuse it: renew it")
+    assert ok == "OK"
 
 
 OPEN = (

@@ -19,6 +19,7 @@ from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.upkeep import Act, Outcome, Selection, Sweep
 from stompkit.server.domain.session.base import BrokerSession, sessions_of
 from stompkit.server.interfaces import StoreError
+from stompkit.server.listen.certificate_dates import CertificateDates
 from stompkit.server.login.limited_authenticator import LimitedAuthenticator
 from stompkit.server.login.login_limiter import LoginLimiter
 from stompkit.server.login.login_limiter import Outcome as LoginOutcome
@@ -60,6 +61,7 @@ class Context:
         self.access = access or (lambda: Access(None, None))
         self.activation = activation or AlwaysActive()
         self.arrivals = Arrivals()
+        self.certificates = CertificateDates(settings)
         statistics.watchers.append(self.sample)
         self.started = reactor.seconds()
         #: The same as time of day.

@@ -111,6 +111,7 @@ class _BrokerCollector(Collector):
         failed = now.store.failure is not None
         yield _gauge("store_failed", "Whether the last write to the store has failed.", failed)
         yield self._logins()
+        yield self._certificates()
         if now.store.octets is not None:
             yield _gauge("store_bytes", "Bytes of the store on disk.", now.store.octets)
 
@@ -135,6 +136,13 @@ class _BrokerCollector(Collector):
             for outcome in Outcome
         ]
         return counter("stompkit_logins", text, counts, ("by", "outcome"))
+
+    def _certificates(self) -> Metric:
+        text = "When the certificate of a TLS endpoint expires."
+        dates = list(self._context.certificates.current().items())
+        return gauge(
+            "stompkit_certificate_expiry_timestamp_seconds", text, dates, ("listener", "file")
+        )
 
     def _rows(self) -> dict[tuple[str, str, str], _Row]:
         """Return destinations by their labels; those beyond the limit, or removed, are summed."""

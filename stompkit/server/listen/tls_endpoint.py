@@ -5,6 +5,7 @@ Twisted's own ``ssl:`` and ``tls:`` endpoints never request one.
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +30,7 @@ from zope.interface import implementer
 
 from stompkit.server.process.watched_files import Watched
 
-__all__ = ["TlsServer", "certificates_in", "endpoint", "has_expired"]
+__all__ = ["TlsServer", "certificates_in", "endpoint", "expiry_of"]
 
 #: The port that ActiveMQ and RabbitMQ use for STOMP over TLS.
 DEFAULT_PORT: Final = 61614
@@ -124,9 +125,9 @@ def _verify(connection: SSL.Connection, certificate: X509, error: int, depth: in
     return True
 
 
-def has_expired(certificate: Path) -> bool:
-    """Return True if the first certificate of a file has; raises OSError or ValueError."""
-    return X509.from_cryptography(_pem_certificates(certificate)[0]).has_expired()
+def expiry_of(certificate: Path) -> datetime:
+    """Return when the first certificate of a file expires; raises OSError or ValueError."""
+    return _pem_certificates(certificate)[0].not_valid_after_utc
 
 
 def certificates_in(path: Path) -> list[Certificate]:

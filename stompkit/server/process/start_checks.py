@@ -9,6 +9,7 @@ import socket
 import stat
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from stompkit._common.addresses import host_port
 from stompkit._common.files import is_locked, reason_of, user_name
 from stompkit.server.interfaces import StoreError
+from stompkit.server.listen.certificate_dates import certificate_of
 from stompkit.server.listen.endpoints import PROXIED, arguments_of
 from stompkit.server.process.lock import DirectoryLock
 from stompkit.server.process.start_warnings import start_warnings
@@ -32,6 +34,8 @@ _TCP: Final = ("tcp", "tcp6", "ssl", "stomps")
 _KEYS: Final = ("key", "privateKey", "certificate")
 #: Kinds of checkers whose argument is a file of users.
 _USER_FILES: Final = ("stompkit", "file", "ini", "json")
+#: Time before the end of a certificate in which it has to be renewed, as in the alerting rules.
+_RENEWAL: Final = timedelta(days=14)
 _PRIVATE_KEY: Final = b"PRIVATE KEY-----"
 
 
@@ -263,20 +267,26 @@ def _check_access(place: str, path: Path, report: StartReport) -> None:
 
 def _check_certificates(settings: Settings, report: StartReport) -> None:
     for place, description in _endpoints(settings):
-        kind, arguments = arguments_of(description.removeprefix(PROXIED))
-        if kind != "stomps" or "certificate" not in arguments:
+        path = certificate_of(description)
+        if path is None:
             continue
-        from stompkit.server.listen.tls_endpoint import has_expired
+        from stompkit.server.listen.tls_endpoint import expiry_of
 
-        path = Path(arguments["certificate"])
         try:
-            if has_expired(path):
-                report.warnings.append(
-                    f"{place}: the certificate in {path} has expired, so that clients refuse it:"
-                    " renew it"
-                )
+            end = expiry_of(path)
         except (OSError, ValueError):
             continue  # it has been reported with the settings
+        left = end - datetime.now(UTC)
+        if left <= timedelta():
+            report.warnings.append(
+                f"{place}: the certificate in {path} has expired, so that clients refuse it:"
+                " renew it"
+            )
+        elif left < _RENEWAL:
+            report.warnings.append(
+                f"{place}: the certificate in {path} expires on {end:%Y-%m-%d %H:%M} UTC, after"
+                " which clients refuse it: renew it"
+            )
 
 
 def _user() -> str:

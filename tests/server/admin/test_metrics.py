@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import ExitStack
 from pathlib import Path
 
+from cryptography.x509 import load_pem_x509_certificate
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.server.admin.asking import Asker
+from tests.server.certificates import Authority
+from tests.server.processes import LOOPBACK, TWIST, announced, processes
 
 
 def families(ask: Asker) -> dict[str, Metric]:
@@ -69,6 +73,46 @@ def test_timers_are_counted() -> None:
             stack.enter_context(broker.client(heart_beat="600000,600000"))
         [after] = families(ask)["stompkit_timers"].samples
     assert after.value > before.value + 10
+
+
+def test_the_dates_of_certificates_in_use_are_known(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    spoken = {"stomp": authority.server(last_day=20), "admin": authority.server(last_day=5)}
+    tls = {
+        name: f"stomps:0:interface=127.0.0.1:certificate={path}" for name, path in spoken.items()
+    }
+    fixed = authority.server(last_day=9)
+    announce = tmp_path / "announce"
+    arguments = (
+        *("--endpoint", tls["stomp"], "--admin", LOOPBACK, "--admin", tls["admin"]),
+        *("--endpoint", f"ssl:0:interface=127.0.0.1:privateKey={fixed}"),
+    )
+
+    def told() -> dict[tuple[str, str], float]:
+        samples = families(ask)["stompkit_certificate_expiry_timestamp_seconds"].samples
+        return {(each.labels["listener"], each.labels["file"]): each.value for each in samples}
+
+    (tmp_path / "run").mkdir()
+    with processes(tmp_path / "run") as start:
+        announced(start(TWIST, *arguments, "--announce", str(announce)), announce)
+        port = json.loads(announce.read_text(encoding="utf-8"))["admin"][0]["port"]
+        ask = Asker(f"http://127.0.0.1:{port}")
+        known = {(name, str(path)): end_of(path) for name, path in spoken.items()}
+        known["stomp", str(fixed)] = end_of(fixed)
+        assert told() == known
+        new = end_of(authority.server(last_day=90).replace(spoken["stomp"]))
+        # Twisted's endpoint keeps what it has read.
+        authority.server(last_day=90).replace(fixed)
+        known["stomp", str(spoken["stomp"])] = new
+        assert told() == known
+        spoken["stomp"].write_text("half a certificate")
+        spoken["admin"].unlink()
+        assert told() == known
+
+
+def end_of(path: Path) -> float:
+    """Return when the certificate of a file expires."""
+    return load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()
 
 
 def test_labels_are_bounded(tmp_path: Path) -> None:

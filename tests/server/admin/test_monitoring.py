@@ -22,8 +22,12 @@ from tests.server.admin.test_metrics import names
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "howto" / "monitoring.rst"
 SCENARIOS = Path(__file__).with_name("alert_scenarios.yaml")
-#: Of brokers with a lease, and of Prometheus itself.
-OTHERS = {"stompkit_lease_epoch", "stompkit_lease_age_seconds"}
+#: Of brokers with a lease, or with TLS.
+OTHERS = {
+    "stompkit_lease_epoch",
+    "stompkit_lease_age_seconds",
+    "stompkit_certificate_expiry_timestamp_seconds",
+}
 
 
 def printed(what: str) -> str:

@@ -118,6 +118,8 @@ class Subscription:
         self._acknowledger = Acknowledger(terms.ack, outbox)
         self._inbox = Inbox(max(terms.max_messages, terms.prefetch or 0), terms.max_bytes, gate)
         self._is_ready = False
+        #: Number of the last connection on which SUBSCRIBE was sent.
+        self._epoch = 0
         self._end: SubscriptionEndedError | None = None
         #: Error of calls that wait for SUBSCRIBE, unless it is the end itself.
         self._unready: Exception | None = None
@@ -192,6 +194,8 @@ class Subscription:
             return succeed(None)
         self._forget(self)
         self.end(reason)
+        if not self._outbox.is_current(self._epoch):
+            return succeed(None)
         # From 1.1 on the id would suffice, but CoilMQ also requires the destination.
         names = {"id": self.id, "destination": self.destination}
         frame = Frame("UNSUBSCRIBE", {**names, **headers})
@@ -224,7 +228,10 @@ class Subscription:
         return self._inbox.when_filled()
 
     def announce(self) -> None:
-        """Send SUBSCRIBE on the current connection, if there is one."""
+        """Send SUBSCRIBE on the current connection, if there is one and it has not ended."""
+        if self._end is not None:
+            return
+        self._epoch = self._outbox.epoch
         ack = self.ack
         if ack == "client-individual" and self._outbox.is_coilmq:
             # CoilMQ treats client-individual as auto. In the mode client, it sends one message at

@@ -767,3 +767,17 @@ def test_what_cannot_be_held_back_ends_the_subscription_in_the_end(net: Network,
     assert len(endpoint.peer.take("UNSUBSCRIBE")) == 1
     assert online(client)
     log.take_errors()
+
+
+def test_a_subscription_that_another_one_ends_before_its_turn_is_not_sent(net: Network) -> None:
+    """The broker would give messages to nobody, or refuse to end what it does not know."""
+    endpoint = net.scripted()
+    client = net.client(endpoint)
+    first, second = (client.subscribe(QUEUE, receipt=False, headers={"id": each}) for each in "12")
+    first.addCallback(lambda _: second.cancel())
+    net.wait(client.connect())
+    net.run()
+    failed(second, CancelledError)
+    assert [
+        (each.command, each.headers["id"]) for each in endpoint.peer.take() if "id" in each.headers
+    ] == [("SUBSCRIBE", "1")]

@@ -39,7 +39,7 @@ def default_spool(
     }
     if broker.cert:
         # It may name the user, as a login does.
-        choosing["cert"] = broker.cert
+        choosing["tlsCert"] = broker.cert
     where = [sorted(broker.hosts), sorted(destinations)]
     folder = _folder([*where, {**choosing, "login": broker.login, "tls": broker.tls}])
     earlier = _folder(where)

@@ -69,6 +69,7 @@ CHOOSING = {
     "virtualHost": "tenant",
     "login": "me",
     "tls": "true",
+    "tlsCert": "/etc/me.pem",
 }
 
 
@@ -97,7 +98,7 @@ def test_a_spool_of_an_earlier_version_is_found_or_named(
     earlier.mkdir(parents=True)
     assert SourceOptions.parse(given).spool == earlier
     assert SourceOptions.parse({**given, "login": "me"}).spool == earlier
-    for name in ("selector", "durable", "headers", "virtualHost"):
+    for name in ("selector", "durable", "headers", "virtualHost", "tlsCert"):
         with pytest.raises(SparkError, match=f"{earlier}.* independent of {name}. To go on with"):
             SourceOptions.parse({**given, name: CHOOSING[name]})
         chosen = SourceOptions.parse({**given, name: CHOOSING[name], "spool": str(earlier)})

@@ -27,13 +27,29 @@ class ReactorThread:
         reactor = PollReactor()  # type: ignore[no-untyped-call]  # Twisted's
         self._reactor: Any = reactor
         self.reactor: Final = cast("IReactorTime", reactor)
-        self._thread = threading.Thread(
-            target=reactor.run,
-            kwargs={"installSignalHandlers": False},
-            name=name,
-            daemon=True,
-        )
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        #: Futures of calls without a result.
+        self._calls: set[Future[Any]] = set()
+        self._has_stopped = False
+        self._stopping = threading.Lock()
         self._thread.start()
+
+    def _run(self) -> None:
+        self._reactor.run(installSignalHandlers=False)
+        self._has_stopped = True
+        self._fail_calls()
+
+    def _fail_calls(self) -> None:
+        """Fail the calls that a stopped reactor has not made or completed."""
+        with self._stopping:
+            calls = list(self._calls)
+            self._calls.clear()
+        for future in calls:
+            future.set_exception(self.stopped_error())
+
+    def stopped_error(self) -> Exception:
+        """Return the error of calls that come as the thread ends."""
+        return RuntimeError("the thread has ended")
 
     @property
     def is_alive(self) -> bool:
@@ -50,8 +66,13 @@ class ReactorThread:
         self._reactor.callFromThread(function, *arguments)
 
     def call(self, function: Callable[[], Deferred[_Given]]) -> Future[_Given]:
-        """Call *function* in the thread; return a future with the result of its Deferred."""
+        """Call *function* in the thread; return a future with the result of its Deferred.
+
+        It fails with :meth:`stopped_error` if the thread ends first.
+        """
         future: Future[_Given] = Future()
+        self._calls.add(future)
+        future.add_done_callback(self._calls.discard)
 
         def call() -> None:
             done = maybeDeferred(function)
@@ -60,6 +81,8 @@ class ReactorThread:
             )
 
         self.start(call)
+        if self._has_stopped:
+            self._fail_calls()
         return future
 
     def stop(self) -> None:

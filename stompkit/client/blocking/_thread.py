@@ -36,6 +36,10 @@ class ReactorThread(reactor_thread.ReactorThread):
         """Call *function* in the thread; return a future with the result of its Deferred."""
         if not self.is_alive:
             future: Future[_Given] = Future()
-            future.set_exception(LinkClosedError("the link is closed"))
+            future.set_exception(self.stopped_error())
             return future
         return super().call(function)
+
+    def stopped_error(self) -> Exception:
+        """Return the error of calls that come as the thread ends."""
+        return LinkClosedError("the link is closed")

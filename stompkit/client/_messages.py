@@ -115,9 +115,10 @@ class Acknowledger:
             return fail()
         message._is_settled = True
         sent = self._outbox.send_now(self._frame(message, command, headers), receipt=receipt)
-        settled: Deferred[bool] = sent.addCallbacks(
-            self._sent, self._not_sent, callbackArgs=(message,), errbackArgs=(message,)
-        )
+        settled = sent.addCallbacks(lambda _: True, self._not_sent, errbackArgs=(message,))
+        if message._is_settled:
+            # Before the receipt, too: to send another ACK would make the broker end the connection.
+            self.settled(message)
         return settled
 
     def ack_all(self, messages: Iterable[Message]) -> int:
@@ -133,17 +134,10 @@ class Acknowledger:
             self.settled(message)
         return len(frames)
 
-    def _sent(self, _: None, message: Message) -> bool:
-        self.settled(message)
-        return True
-
     def _not_sent(self, failure: Failure, message: Message) -> bool:
         if isinstance(failure.value, ConnectionGoneError):
             return False
-        if isinstance(failure.value, CancelledError):
-            # It was sent: to send another would make the broker end the connection.
-            self.settled(message)
-        else:
+        if not isinstance(failure.value, CancelledError):  # of a frame that was sent
             message._is_settled = False
         failure.raiseException()
 

@@ -202,6 +202,20 @@ def test_an_ack_whose_receipt_does_not_come_has_not_succeeded(net: Network) -> N
     assert result(settled) is False
 
 
+def test_in_the_mode_client_an_ack_that_waits_for_its_receipt_is_for_all_before_it(
+    net: Network,
+) -> None:
+    _, endpoint, subscription, [first, last] = received(net, ack="client", count=2)
+    settled = last.ack(receipt=True)
+    assert first.is_settled
+    assert result(first.ack()) is False
+    assert subscription.ack_all([first, last]) == 0
+    net.run()
+    [ack] = endpoint.peer.take()
+    endpoint.peer.confirm(ack)
+    assert net.wait(settled) is True
+
+
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 def test_who_waits_no_longer_for_the_receipt_of_an_ack_sends_no_second_one(
     net: Network, ack: AckMode

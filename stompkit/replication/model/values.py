@@ -145,23 +145,28 @@ def _document(value: object, levels: int = _MAX_LEVELS) -> object:
     Raises :class:`InvalidValueError` for types that JSON lacks.
     """
     kind = type(value)
-    if kind in _PLAIN or kind is int:
-        return _encodable(value) if isinstance(value, str) else value
+    if value is None or kind is int or kind is bool:
+        return value
+    if isinstance(value, str):
+        return value if kind is str and value.isascii() else _encodable(value)
     if isinstance(value, float) and math.isfinite(value):
-        return float.__float__(value)
-    if isinstance(value, (Mapping, list, tuple)):
+        return value if kind is float else float.__float__(value)
+    if isinstance(value, (dict, list, tuple, Mapping)):
         if levels == 0:
             raise InvalidValueError(
                 f"a JSON document has more than {_MAX_LEVELS} levels, or contains itself"
             )
-        if not isinstance(value, Mapping):
+        if isinstance(value, (list, tuple)):
             return [_document(each, levels - 1) for each in value]
         if not all(isinstance(name, str) for name in value):
             raise InvalidValueError("a JSON document has a name that is not text")
-        return {_encodable(name): _document(each, levels - 1) for name, each in value.items()}
+        return {
+            name if type(name) is str and name.isascii() else _encodable(name): _document(
+                each, levels - 1
+            )
+            for name, each in value.items()
+        }
     # Encoders refuse subclasses.
-    if isinstance(value, str):
-        return _encodable(value)
     if isinstance(value, int):
         return int.__int__(value)
     raise InvalidValueError(f"a JSON document cannot hold {kind.__qualname__}")

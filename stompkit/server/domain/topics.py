@@ -28,7 +28,9 @@ class Topic(Destination):
         self.subscriptions: dict[Subscription, None] = {}
         #: The queues of durable subscriptions.
         self.durables: dict[DurableQueue, None] = {}
-        self._delays = Delays(self)
+        #: None without delayed messages. It refers to the topic, so a topic that had some is left
+        #: to the collector, and not freed when it goes.
+        self._delays: Delays | None = None
         self._last_place = 0
         #: Number of subscriptions with selectors.
         self._selectors = 0
@@ -48,7 +50,7 @@ class Topic(Destination):
     @property
     def delayed(self) -> int:
         """Number of messages that are not due yet."""
-        return len(self._delays)
+        return 0 if self._delays is None else len(self._delays)
 
     @property
     def consumers(self) -> int:
@@ -59,13 +61,13 @@ class Topic(Destination):
     def is_idle(self) -> bool:
         """True if there are no subscribers and no delayed messages."""
         is_used = self.subscriptions or self.durables or self._offers or self.blocked or self.holds
-        return not is_used and self._delays.is_empty
+        return not is_used and (self._delays is None or self._delays.is_empty)
 
     @property
     def is_disposable(self) -> bool:
         """True if all subscribers use patterns, and nothing is pending."""
         return (
-            self._delays.is_empty
+            (self._delays is None or self._delays.is_empty)
             and not (self._offers or self.blocked or self.holds)
             and all(each.pattern is not None for each in self.subscriptions)
             and all(each.pattern is not None for each in self.durables)
@@ -74,21 +76,27 @@ class Topic(Destination):
     def check(self, message: Message) -> None:
         """Raise :class:`RefusedError` for a message with too long a delay."""
         if message.due:
-            self._delays.check(message)
+            self._delaying().check(message)
 
     def check_delays(self, messages: int, size: int) -> None:
         """Raise :class:`RefusedError` if there is no room for that many more delayed messages.
 
         Delayed messages of a topic are in memory, and have the limits of a queue.
         """
-        self._delays.check_room(messages)
+        delays = self._delaying()
+        delays.check_room(messages)
         most = min(self.policy.max_queue_bytes, self.policy.max_memory_queue_bytes)
-        octets = self._delays.octets + self._delays.incoming_octets
+        octets = delays.octets + delays.incoming_octets
         if octets + size > most:
             raise RefusedError(
                 f"{self.name} is full: {octets} octets of delayed messages wait in it",
                 "queue-full",
             )
+
+    def _delaying(self) -> Delays:
+        if self._delays is None:
+            self._delays = Delays(self)
+        return self._delays
 
     def put(self, message: Message, choice: Choice | None = None) -> None:
         """Deliver a message to all subscribers, now or when it is due.
@@ -113,7 +121,7 @@ class Topic(Destination):
         if ttl_s and not message.expires:
             message.expires = max(now, message.due) + ttl_s
         if message.due:
-            self._delays.put(message)
+            self._delaying().put(message)
         else:
             self.enqueue(message, choice)
 
@@ -129,7 +137,7 @@ class Topic(Destination):
         if ttl_s and not message.expires:
             message.expires = max(broker.scheduler.wall, message.due) + ttl_s
         if message.due:
-            return self._delays.arriving(message)
+            return self._delaying().arriving(message)
         if message.is_expired(broker.scheduler.wall):
             return None
         self._last_place += 1
@@ -149,9 +157,10 @@ class Topic(Destination):
     def put_done(self, entry: MessageReference, error: StoreError | None) -> None:
         """Deliver a message accepted by :meth:`reserve` to all subscribers, or drop it."""
         if entry.sub_queue is not None:
-            self._delays.arrived(entry.message.size)
+            delays = self._delaying()
+            delays.arrived(entry.message.size)
             if error is None:
-                self._delays.kept(entry)
+                delays.kept(entry)
             return
         offer = None if self._reserved is None else self._reserved.pop(entry.place, None)
         if offer is None:
@@ -358,7 +367,8 @@ class Topic(Destination):
         for subscription in list(self.subscriptions):
             self.remove(subscription)
         self.durables.clear()
-        self._delays.clear()
+        if self._delays is not None:
+            self._delays.clear()
         self._offers = self._reserved = None
         self.is_busy = False
         if self.blocked:

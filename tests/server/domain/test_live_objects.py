@@ -20,6 +20,7 @@ from stompkit.server import (
     MessageStore,
     User,
 )
+from stompkit.server.domain.topics import Topic
 from stompkit.server.login.rights import Rights, RightsAuthoriser
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
@@ -407,3 +408,19 @@ def test_nothing_is_left_of_websockets() -> None:
             broker.clock.advance(120.0)
 
     assert_steady(growth(one, [broker.factory, broker.clock], MANY))
+
+
+def test_topics_that_come_and_go_leave_nothing_to_the_collector() -> None:
+    """The collector of a broker runs rarely, and a broker can see many thousand topics a second."""
+    broker = MemoryBroker(CONFIG)
+    subscriber, sender = broker.client(), broker.client()
+    subscriber.subscribe("/topic/>", selector="never = 1")
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(VERY_MANY):
+            sender.publish(f"/topic/{number}", BODY)
+        topics = sum(isinstance(each, Topic) for each in gc.get_objects())
+    finally:
+        gc.enable()
+    assert topics <= CONFIG.max_destinations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from typing import Final
@@ -44,13 +43,9 @@ class Browsing:
             if sub_queue.back:
                 sub_queue.restore()
             some = sub_queue.behind(self.place, _PAGE_MESSAGES)
-            found = some[: bisect_right(some, end, key=_place)]
+            found = [each for each in some if each.place <= end]
             if found:
                 return found
             self._parts.popleft()
             self.place = 0
         return []
-
-
-def _place(entry: MessageReference) -> int:
-    return entry.place

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from heapq import nsmallest
-from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from mypy_extensions import mypyc_attr
@@ -106,9 +104,8 @@ class _Look:
         self._done(self._found)
 
     def _in_memory(self, sub_queue: SubQueue[MessageReference], after: int) -> list[Seen]:
-        first = bisect_right(sub_queue.ready, after, key=_place)
         candidates: tuple[tuple[State, Iterable[MessageReference]], ...] = (
-            ("ready", islice(sub_queue.ready, first, first + self._room)),
+            ("ready", sub_queue.behind(after, self._room)),
             ("ready", sub_queue.back),
             ("in-flight", self._in_flight),
             ("expired", self._queue.overdue),
@@ -158,10 +155,6 @@ def _in_flight(queue: Queue) -> list[MessageReference]:
         return []
     connections = queue.host.broker.connections
     return [entry for each in connections for entry in each.ledger if entry.home is queue]
-
-
-def _place(entry: MessageReference) -> int:
-    return entry.place
 
 
 def _place_of(candidate: tuple[int, State, MessageReference]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Generic, NamedTuple, Self, TypeVar
 from urllib.parse import unquote
 
-from stompkit._common.files import describe
+from stompkit._common.files import describe, file_state
 
 __all__ = ["Reread", "TlsFiles", "authorities", "client_context", "distrust", "refusal"]
 
@@ -199,20 +199,14 @@ class TlsFiles(NamedTuple):
         except OSError as error:
             raise ValueError(describe(error)) from error
 
-    def state(self) -> list[tuple[str, int, int, int]]:
-        """Return what reveals a change of the files; files that cannot be read are left out."""
+    def state(self) -> list[tuple[Path, tuple[int, ...] | None]]:
+        """Return what reveals a change of the files."""
         found = []
-        for name in filter(None, self):
-            path = Path(name)
-            try:
+        for path in map(Path, filter(None, self)):
+            inside: list[Path] = []
+            with suppress(OSError):  # what cannot be listed has no certificates for now
                 inside = sorted(path.iterdir()) if path.is_dir() else []
-                for each in (path, *inside):
-                    status = each.stat()
-                    found.append(
-                        (str(each), status.st_mtime_ns, status.st_size, status.st_ino),
-                    )
-            except OSError:
-                continue
+            found += [(each, file_state(each)) for each in (path, *inside)]
         return found
 
 

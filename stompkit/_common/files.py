@@ -22,6 +22,7 @@ __all__ = [
     "FileLock",
     "LockedError",
     "describe",
+    "file_state",
     "is_locked",
     "keep_owner",
     "make_directory",
@@ -321,6 +322,15 @@ def user_name() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return str(os.geteuid())
+
+
+def file_state(path: Path) -> tuple[int, ...] | None:
+    """Return what reveals a change of a file or of its owner and mode; ``None`` if missing."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def is_locked(path: Path) -> bool:

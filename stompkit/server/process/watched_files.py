@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from stompkit._common.files import file_state
 from stompkit.server.log import process_events
 
 __all__ = ["Watched"]
@@ -55,13 +56,4 @@ class Watched(Generic[T]):
         return self._value
 
     def _look(self) -> list[tuple[int, ...] | None]:
-        return [_state(path) for path in self._paths]
-
-
-def _state(path: Path) -> tuple[int, ...] | None:
-    """Return what reveals a change of a file or of its owner and mode; ``None`` if missing."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+        return [file_state(path) for path in self._paths]

@@ -11,8 +11,6 @@ the sum of the proportional set sizes (PSS) of its processes. To try::
 
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
+from benchmarks._job import TABLE, fill, running
 from benchmarks._process import MIB, family, need_proc, processes, shared_memory
 from benchmarks._report import (
     Bound,
@@ -34,12 +33,9 @@ from benchmarks._report import (
     report,
     unusable,
 )
-from stompkit.replication.model.events import RowChange, Source, encode, make_changeset
-from stompkit.spool import Record, SpoolWriter
 
 _ROWS: Final = 50
-_TABLE: Final = "CREATE TABLE parts (id INTEGER PRIMARY KEY, name TEXT)"
-#: Longer than any start, or end with an archive, takes, in seconds.
+#: Longer than any start takes, in seconds.
 _TIMEOUT_S: Final = 300.0
 #: Interval in seconds between two reads of the target.
 _INTERVAL_S: Final = 0.02
@@ -93,42 +89,17 @@ def _middle(starts: list[_Start], at: int) -> float:
 def _running(folder: Path, number: int) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
     """Launch a job with its own spool, target and state; stop it as an operator does."""
     spool, target, settings = (folder / f"{number}.{kind}" for kind in ("spool", "sqlite", "toml"))
-    _fill(spool)
+    fill(spool, _ROWS, _ROWS)
     with closing(sqlite3.connect(target)) as database:
-        database.execute(_TABLE)
+        database.execute(TABLE)
     settings.write_text(
         f'name = "first-row"\nstate-dir = "{folder}/{number}.state"\ntrigger = "0s"\n'
         f'[source]\nspool = "{spool}"\n[target]\nurl = "sqlite:///{target}"\n'
     )
-    own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
     began = time.monotonic()
-    command = [sys.executable, "-m", "stompkit", "pipeline", "run", "replicate"]
-    with open(folder / f"{number}.log", "wb") as log:
-        job = subprocess.Popen(
-            [*command, "--config", str(settings)],
-            stdout=log,
-            stderr=log,
-            env=own | {"XDG_CACHE_HOME": str(folder / "cache")},
-        )
-    try:
+    caches = {"XDG_CACHE_HOME": str(folder / "cache")}
+    with running("replicate", settings, folder / f"{number}.log", caches) as job:
         yield job, began
-        job.send_signal(signal.SIGINT)
-        job.wait(_TIMEOUT_S)
-    finally:
-        job.kill()
-        job.wait()
-
-
-def _fill(folder: Path) -> None:
-    source = Source(kind="test")
-    headers = (("content-type", "application/json"),)
-    with SpoolWriter(folder, sync=False) as writer:
-        for number in range(1, _ROWS + 1):
-            after = {"id": number, "name": f"part {number}"}
-            row = RowChange(table="parts", action="write", key={"id": number}, after=after)
-            made = make_changeset("shop", number, [row], source, id=f"{number:032}")
-            body = encode(made)
-            writer.append([Record(0, "/queue/changes", "", made.id, "", headers, body)])
 
 
 def _first_row(job: subprocess.Popen[bytes], began: float, target: Path) -> _Start:

@@ -12,8 +12,6 @@ try::
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,14 +23,12 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import create_engine, text
 
+from benchmarks._job import TABLE, fill, running
 from benchmarks._process import MIB, disk_bytes, family, need_proc, shared_memory
 from benchmarks._report import Figure, make_parser, positive, report, unusable
-from stompkit.replication.model.events import RowChange, Source, encode, make_changeset
-from stompkit.spool import Record, SpoolWriter
 from tests.servers import PostgreSql, ServerMissing
 
 _KEYS: Final = 1_000
-_TABLE: Final = "CREATE TABLE parts (id INTEGER PRIMARY KEY, name TEXT)"
 _TARGETS: Final = ("postgresql", "delta", "events")
 _STEPS: Final = 10
 #: Longer than some batches take, in seconds.
@@ -65,7 +61,7 @@ def main() -> int:
     found: list[Figure] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stompkit-")))
-        _fill(folder / "spool", options.batches)
+        fill(folder / "spool", options.batches, _KEYS)
         job = stack.enter_context(_running(folder, options.target))
         began = time.monotonic()
         for step in range(1, _STEPS + 1):
@@ -77,22 +73,6 @@ def main() -> int:
             print(f"{taken}: {values}", flush=True)
             found += now
     return report(parser, options.json, found, [])
-
-
-def _fill(folder: Path, number: int) -> None:
-    source = Source(kind="test")
-    headers = (("content-type", "application/json"),)
-    with SpoolWriter(folder, sync=False) as writer:
-        for first in range(1, number + 1, _KEYS):
-            records = []
-            for sequence in range(first, min(first + _KEYS, number + 1)):
-                key = sequence % _KEYS
-                after = {"id": key, "name": f"part {sequence}"}
-                row = RowChange(table="parts", action="write", key={"id": key}, after=after)
-                made = make_changeset("shop", sequence, [row], source, id=f"{sequence:032}")
-                body = encode(made)
-                records.append(Record(0, "/queue/changes", "", made.id, "", headers, body))
-            writer.append(records)
 
 
 @contextmanager
@@ -109,19 +89,8 @@ def _running(folder: Path, target: str) -> Iterator[_Job]:
             f'[source]\nspool = "{folder}/spool"\nmaxRecordsPerTrigger = 1\n'
         )
         name = "events" if target == "events" else "replicate"
-        command = [sys.executable, "-m", "stompkit", "pipeline", "run", name]
-        own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-        with open(folder / "log", "wb") as log:
-            process = subprocess.Popen(
-                [*command, "--config", str(settings)], stdout=log, stderr=log, env=own
-            )
-        try:
-            yield _Job(process, folder, database)
-            process.send_signal(signal.SIGINT)
-            process.wait(_STUCK_S)
-        finally:
-            process.kill()
-            process.wait()
+        process = stack.enter_context(running(name, settings, folder / "log"))
+        yield _Job(process, folder, database)
 
 
 def _database(stack: ExitStack) -> str:
@@ -134,7 +103,7 @@ def _database(stack: ExitStack) -> str:
     server.start()
     url = server.url(server.new_database())
     with create_engine(url).begin() as connection:
-        connection.execute(text(_TABLE))
+        connection.execute(text(TABLE))
     return url
 
 

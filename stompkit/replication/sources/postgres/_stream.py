@@ -128,7 +128,7 @@ class Stream:
         self._selector.close()
         # If the connection is lost, there is nothing to report.
         with suppress(psycopg.Error), self._lock:
-            self._report_locked(self._confirmed(), ask=False)
+            self._report_locked(ask=False)
             self._pgconn.put_copy_end()
             self._pgconn.flush()
         self._connection.close()
@@ -166,11 +166,13 @@ class Stream:
                 return
 
     def _report(self, *, ask: bool) -> None:
-        lsn = self._confirmed()
         with self._lock:
-            self._report_locked(lsn, ask=ask)
+            self._report_locked(ask=ask)
 
-    def _report_locked(self, lsn: int, *, ask: bool) -> None:
+    def _report_locked(self, *, ask: bool) -> None:
+        # Read in the lock: the thread that was read first could otherwise report last, and the
+        # slots of older servers also move backwards.
+        lsn = self._confirmed()
         now = int((time.time() - _EPOCH_S) * 1_000_000)
         # If it does not fit in the buffer, the next one will.
         if self._pgconn.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now, ask)):

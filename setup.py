@@ -1,5 +1,6 @@
 """Copy the conformance cases into the package, and compile the modules on the path of a message."""
 
+import gc
 import os
 import re
 import sys
@@ -114,6 +115,8 @@ def compiled() -> list[Any]:
             raise
         print(f"warning: the broker will be slower, since mypyc can't compile it: {error}")
         return []
+    # What mypyc leaves is a gigabyte in cycles. To search and free it at exit takes ten seconds.
+    gc.freeze()
     if sys.platform != "win32":
         for each in extensions:
             # Warnings about generated C help nobody, and looking for them takes most of the time.

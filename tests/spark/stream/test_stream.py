@@ -246,6 +246,16 @@ def test_a_batch_reads_less_where_places_are_bounded(
     assert ranges(reader.partitions()) == [(0, *read)]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_every_filter_of_a_batch_bounds_what_it_reads(tmp_path: Path, order: int) -> None:
+    fill(tmp_path, plain(0, 10))
+    source = StompDataSource({"spool": str(tmp_path), "pushFilters": "true"})
+    reader = source.reader(source.schema())
+    assert isinstance(reader, FilteringReader)
+    reader.pushFilters([EqualTo(("_partition",), 0), LessThan(("_ordinal",), 6)][::order])
+    assert ranges(reader.partitions()) == [(0, 0, 7)]
+
+
 def test_a_batch_reads_nothing_of_other_partitions(tmp_path: Path) -> None:
     fill(tmp_path, plain(0, 20), partitions=2)
     source = StompDataSource({"spool": str(tmp_path), "pushFilters": "true"})

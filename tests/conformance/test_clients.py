@@ -162,6 +162,18 @@ def test_ctrl_c_ends_the_run_and_the_program(
     assert all(has_ended(int(pid)) for pid in (tmp_path / "pids").read_text().split())
 
 
+def test_ctrl_c_starts_no_further_case(suite: Suite, program: Program, tmp_path: Path) -> None:
+    command = program(
+        "if len(open('pids').readlines()) == 1: sys.exit(77)\n"
+        "os.kill(os.getppid(), 2); time.sleep(1000)"
+    )
+    with interruptible():
+        done = suite("--exec", command, "--timeout", 100, "--jobs", 1, *QUICK)
+    assert done.status == 130, done.told
+    assert "cut short after 1 of 3 cases: interrupted" in " ".join(done.out.split())
+    assert len((tmp_path / "pids").read_text().split()) == 2
+
+
 # Known deviations of a client.
 
 
@@ -260,10 +272,13 @@ class Serving:
         assert self.process.stdout is not None
         self.lines = iter(self.process.stdout)
         self.ports: dict[str, list[int]] = {}
+        #: The columns in which the cases begin.
+        self.columns: set[int] = set()
         for line in self.lines:
             if "Ctrl-C" in line:
                 break
             ports, case_id = line.split()
+            self.columns.add(line.index(case_id))
             self.ports[case_id] = [int(port) for port in ports.split(",")]
 
     def visit(self, case_id: str) -> int:
@@ -356,6 +371,7 @@ def test_ports_follow_the_first_one(suite: Suite, serving: Callable[..., Serving
         server = serving("--port", str(first), *QUICK, "client/failover/refused")
         ports = [port for some in server.ports.values() for port in some]
         assert ports == list(range(first, first + 5))
+        assert len(server.columns) == 1
         again = suite("--serve", "--port", first, *QUICK)
         assert again.status == 2, again.told
         assert "--port: ports " in again.err

@@ -93,6 +93,18 @@ def test_columns_are_made_wider_for_values_that_they_are_too_narrow_for(
     assert made.fence() == {0: 1}
 
 
+@SERVERS
+def test_a_column_that_the_database_fills_hides_no_narrow_one(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(
+        "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, g INT GENERATED ALWAYS AS (id + 1) STORED,"
+        " i SMALLINT)"
+    )
+    pipeline().run(rows_of(write(1, g=2, i=40_000)))
+    assert [tuple(row) for row in target.rows("SELECT id, g, i FROM t")] == [(1, 2, 40_000)]
+
+
 @pytest.mark.parametrize("target", ["mariadb"], indirect=True)
 def test_a_value_that_no_type_is_wide_enough_for_is_refused(
     target: Target, pipeline: MakePipeline

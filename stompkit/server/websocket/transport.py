@@ -26,8 +26,6 @@ class Carrier(Protocol):
 class MessageTransport:
     """The transport of the broker's protocol on a WebSocket."""
 
-    disconnecting = False
-
     def __init__(self, websocket: Carrier, below: StreamTransport) -> None:
         """Send messages through ``websocket``, which runs on the transport ``below``."""
         self._websocket = websocket
@@ -45,7 +43,6 @@ class MessageTransport:
 
     def loseConnection(self) -> None:
         """Close after pending messages are sent."""
-        self.disconnecting = True
         self._websocket.leave()
 
     def abortConnection(self) -> None:

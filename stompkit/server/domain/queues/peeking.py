@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
+from itertools import chain, islice
 from typing import Final, Literal, NamedTuple
 
 from mypy_extensions import mypyc_attr
@@ -19,6 +20,10 @@ __all__ = ["Page", "Seen", "State", "peek"]
 #: Maximum number of bytes read from the store for a page, except for its last message. A page can
 #: therefore be shorter than requested without being the last one.
 _PAGE_OCTETS: Final = 16 * 1024 * 1024
+
+#: Number of messages that are not in order, with consumers or expired, examined before others are
+#: served.
+_MOST_EXAMINED: Final = 5_000
 
 #: Expired messages wait for room among the dead letters.
 State = Literal["ready", "in-flight", "delayed", "expired"]
@@ -54,9 +59,10 @@ def peek(
     """Call ``done`` with up to ``limit`` messages after a sub-queue and place, at once or later.
 
     There are fewer if they would take too much memory. Delayed messages come last, in the order in
-    which they were sent.
+    which they were sent. If consumers have very many, these are searched in parts. A message that
+    is settled meanwhile can be shown, and one that is delivered can be missing.
     """
-    _Look(queue, after, limit, done, failed).go_on()
+    _Look(queue, after, limit, done, failed).search()
 
 
 class _Look:
@@ -76,7 +82,11 @@ class _Look:
         self._failed = failed
         self._found = Page()
         self._octets_left = _PAGE_OCTETS
-        self._in_flight = _in_flight(queue)
+        self._after = after
+        #: Messages that are in no order, as far as they are not examined yet.
+        self._unordered = _unordered(queue)
+        #: Those that the page may need of the examined ones, in order.
+        self._nearest: list[tuple[State, MessageReference]] = []
         self._sub_queues: list[tuple[SubQueue[MessageReference], int]] = []
         for sub_queue in [*queue.sub_queues, *queue.delays.sub_queues]:
             if sub_queue.index >= after[0]:
@@ -86,6 +96,18 @@ class _Look:
     @property
     def _room(self) -> int:
         return self._limit - len(self._found)
+
+    def search(self) -> None:
+        """Examine messages that are in no order, in parts; then read the others."""
+        some = list(islice(self._unordered, _MOST_EXAMINED))
+        home, after = self._queue, self._after
+        found = [each for each in some if each[1].home is home and _position(each) > after]
+        # Only a page of them is sorted: there can be as many as the queue may have.
+        self._nearest = nsmallest(self._limit, chain(self._nearest, found), key=_position)
+        if len(some) == _MOST_EXAMINED:
+            self._queue.host.scheduler.later(0.0, self.search)
+        else:
+            self.go_on()
 
     def go_on(self) -> None:
         """Read the next sub-queue, until the page is full or there is none."""
@@ -104,26 +126,16 @@ class _Look:
         self._done(self._found)
 
     def _in_memory(self, sub_queue: SubQueue[MessageReference], after: int) -> list[Seen]:
-        candidates: tuple[tuple[State, Iterable[MessageReference]], ...] = (
-            ("ready", sub_queue.behind(after, self._room)),
-            ("ready", sub_queue.back),
-            ("in-flight", self._in_flight),
-            ("expired", self._queue.overdue),
-        )
-        # Only a page of them is sorted: there can be as many as the queue may have.
-        found = nsmallest(
-            self._room,
-            (
-                (each.place, state, each)
-                for state, entries in candidates
-                for each in entries
-                if each.sub_queue is sub_queue and each.place > after
-            ),
-            key=_place_of,
-        )
+        found: dict[int, tuple[State, MessageReference]] = {
+            each.place: ("ready", each)
+            for each in chain(sub_queue.behind(after, self._room), sub_queue.back)
+            if each.place > after
+        }
+        # Some of these may have been returned since, and be among the others.
+        found |= {each[1].place: each for each in self._nearest if each[1].sub_queue is sub_queue}
         return [
-            Seen(sub_queue.index, place, each.message, each.deliveries, state)
-            for place, state, each in found
+            Seen(sub_queue.index, each.place, each.message, each.deliveries, state)
+            for state, each in nsmallest(self._room, found.values(), key=_position)
         ]
 
     def _read(self, sub_queue: SubQueue[MessageReference], after: int, state: State) -> None:
@@ -150,12 +162,16 @@ class _Look:
         return [Seen(DELAYED, place, message, 0, "delayed") for place, message in waiting]
 
 
-def _in_flight(queue: Queue) -> list[MessageReference]:
-    if not queue.unsettled:
-        return []
-    connections = queue.host.broker.connections
-    return [entry for each in connections for entry in each.ledger if entry.home is queue]
+def _unordered(queue: Queue) -> Iterator[tuple[State, MessageReference]]:
+    """Yield messages with consumers, also those of other queues, and expired ones."""
+    if queue.unsettled:
+        for connection in list(queue.host.broker.connections):
+            for entry in list(connection.ledger):
+                yield "in-flight", entry
+    for entry in list(queue.overdue):
+        yield "expired", entry
 
 
-def _place_of(candidate: tuple[int, State, MessageReference]) -> int:
-    return candidate[0]
+def _position(candidate: tuple[State, MessageReference]) -> tuple[int, int]:
+    _, entry = candidate
+    return (-1 if entry.sub_queue is None else entry.sub_queue.index), entry.place

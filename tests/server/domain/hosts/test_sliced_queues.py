@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server.domain.names import dead_letters_of
+from stompkit.server.domain.queues.peeking import Page, peek
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.upkeep import (
     Outcome,
@@ -15,6 +18,7 @@ from stompkit.server.domain.queues.upkeep import (
     move_to,
     put_back,
 )
+from stompkit.server.interfaces import StoreError
 from stompkit.server.selectors import Selector
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
@@ -267,3 +271,30 @@ def test_a_large_message_that_pushes_out_many_small_ones_is_delivered_after_thes
     consumer.subscribe(QUEUE)
     *_, large = consumer.bodies()
     assert large == bytes(999_000)
+
+
+@either_store
+@pytest.mark.parametrize("priority", [False, True])
+def test_a_page_leaves_time_for_others_where_consumers_have_very_many_messages(
+    *, has_store: bool, priority: bool
+) -> None:
+    clock = BusyClock()
+    broker = made(clock, has_store=has_store, priority=priority)
+    producer, *consumers = (broker.client() for _ in range(5))
+    sent = numbered(1, 20 * MANY)
+    publish_all(producer, QUEUE, sent)
+    for consumer in consumers:
+        consumer.subscribe(QUEUE, ack="client", prefetch_count=str(5 * MANY - 100))
+    seen: list[bytes] = []
+    failures: list[StoreError] = []
+    after, is_last = (-1, 0), False
+    while not is_last:
+        pages: list[Page] = []
+        peek(queue_of(broker), after, 3 * MANY, pages.append, failures.append)
+        assert not pages
+        assert iterations(clock, partial(len, pages)) > 1
+        [page] = pages
+        seen += [each.message.body for each in page]
+        is_last = page.is_last
+        after = page[-1].sub_queue, page[-1].place
+    assert (seen, failures) == (sent, [])

@@ -28,8 +28,7 @@ class Topic(Destination):
         self.subscriptions: dict[Subscription, None] = {}
         #: The queues of durable subscriptions.
         self.durables: dict[DurableQueue, None] = {}
-        #: None without delayed messages. It refers to the topic, so a topic that had some is left
-        #: to the collector, and not freed when it goes.
+        #: Made for the first delayed message, and let go with the topic: it refers to it.
         self._delays: Delays | None = None
         self._last_place = 0
         #: Number of subscriptions with selectors.
@@ -369,6 +368,8 @@ class Topic(Destination):
         self.durables.clear()
         if self._delays is not None:
             self._delays.clear()
+            if self._delays.is_done:
+                self._delays = None
         self._offers = self._reserved = None
         self.is_busy = False
         if self.blocked:

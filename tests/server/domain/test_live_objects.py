@@ -20,6 +20,7 @@ from stompkit.server import (
     MessageStore,
     User,
 )
+from stompkit.server.domain.queues.base import QueueBase
 from stompkit.server.domain.topics import Topic
 from stompkit.server.login.rights import Rights, RightsAuthoriser
 from stompkit.server.stores.memory import MemoryStore
@@ -424,3 +425,29 @@ def test_topics_that_come_and_go_leave_nothing_to_the_collector() -> None:
     finally:
         gc.enable()
     assert topics <= CONFIG.max_destinations
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["/queue/", "/queue/slow.", "/queue/urgent.", "/temp-queue/"])
+@pytest.mark.parametrize("headers", [{}, {"expiration": "1000"}, {"AMQ_SCHEDULED_DELAY": "1"}])
+def test_queues_that_come_and_go_leave_nothing_to_the_collector(
+    name: str, headers: dict[str, str], kind: str
+) -> None:
+    """Queues for replies come and go with each request of some clients."""
+    broker = MemoryBroker(CONFIG, store=MemoryStore() if kind == "stored" else None)
+    sender = broker.client()
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(MANY):
+            client = broker.client()
+            client.subscribe(f"{name}{number}", ack="client")
+            sender.publish(f"{name}{number}", BODY, **headers)
+            broker.clock.advance(0.01)
+            for message in client.take("MESSAGE"):
+                client.ack(message)
+            client.close()
+        queues = sum(isinstance(each, QueueBase) for each in gc.get_objects())
+    finally:
+        gc.enable()
+    assert queues <= CONFIG.max_destinations

@@ -281,8 +281,8 @@ class DurableSubscriptions(DestinationRegistry):
             if isinstance(destination, Topic) and queue in destination.durables:
                 del destination.durables[queue]
                 self.scheduler.touch(destination)
-        queue.stop()
         queue.drop_lanes()
+        queue.stop()
 
     def _expire_durables(self) -> None:
         expiry_s, now = self.broker.config.durable_expiry_s, self.scheduler.now

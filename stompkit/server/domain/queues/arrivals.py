@@ -131,7 +131,8 @@ class ReceivingQueue(TrimmedQueue):
 
     def arrived(self, entry: MessageReference) -> None:
         """Remove a message from the count of incoming ones, before :meth:`put_done`."""
-        if entry.message not in self._delays.moving:
+        delays = self._made_delays
+        if delays is None or entry.message not in delays.moving:
             self._arrived += 1
             self.count_off(entry)
 
@@ -150,8 +151,8 @@ class ReceivingQueue(TrimmedQueue):
         """Deliver a message that is stored, or forget one that could not be stored."""
         sub_queue = entry.sub_queue
         assert sub_queue is not None  # keep() is given one
-        delays = self._delays
-        if delays.moving and entry.message in delays.moving:
+        delays = self._made_delays
+        if delays is not None and delays.moving and entry.message in delays.moving:
             if delays.put_off(entry, error):
                 return
         elif self._arrived:
@@ -163,7 +164,7 @@ class ReceivingQueue(TrimmedQueue):
             if self._awaited:
                 self._awaited -= 1
             if sub_queue.index == DELAYED:
-                delays.arrived(entry.message.size)
+                self._delays.arrived(entry.message.size)
         if not self.is_persistent:
             self.following -= 1
         if error is not None:
@@ -182,7 +183,7 @@ class ReceivingQueue(TrimmedQueue):
         broker = self.host.broker
         config = broker.config
         if sub_queue.index == DELAYED:
-            delays.kept(entry)
+            self._delays.kept(entry)
         elif entry.place > sub_queue.seen and (
             sub_queue.stored
             or sub_queue.is_loading

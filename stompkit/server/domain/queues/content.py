@@ -82,9 +82,11 @@ class QueueContent(QueueBase):
         self.restored = 0
         self.lost = 0
         self.sub_queues = []
-        self._delays = Delays(self)
-        self._timeouts = AckTimeouts(self)
-        self._expiry = Expiry(self)
+        #: Made when the first message needs them, and let go with the queue: they refer to it, and
+        #: otherwise it would stay in memory until the collector runs.
+        self._made_delays: Delays | None = None
+        self._made_timeouts: AckTimeouts | None = None
+        self._made_expiry: Expiry | None = None
         for state in states:
             self.messages += state.messages
             self.octets += state.octets
@@ -103,7 +105,7 @@ class QueueContent(QueueBase):
         self._read_policy()
         if not self._is_trimmed:
             self._drop_no_more()
-        self._expiry.room_made()
+        self.retry_overdue()
         self._made_room()
         # Messages beyond lowered limits are dropped, or nothing more is waited for.
         self.host.scheduler.touch(self)
@@ -148,12 +150,30 @@ class QueueContent(QueueBase):
     @property
     def delayed(self) -> int:
         """Number of messages that are not due yet."""
-        return len(self._delays)
+        return 0 if self._made_delays is None else len(self._made_delays)
 
     @property
     def delays(self) -> Delays:
         """The delayed messages."""
         return self._delays
+
+    @property
+    def _delays(self) -> Delays:
+        if self._made_delays is None:
+            self._made_delays = Delays(self)
+        return self._made_delays
+
+    @property
+    def _timeouts(self) -> AckTimeouts:
+        if self._made_timeouts is None:
+            self._made_timeouts = AckTimeouts(self)
+        return self._made_timeouts
+
+    @property
+    def _expiry(self) -> Expiry:
+        if self._made_expiry is None:
+            self._made_expiry = Expiry(self)
+        return self._made_expiry
 
     @property
     def consumers(self) -> int:
@@ -247,7 +267,7 @@ class QueueContent(QueueBase):
 
     def let_go(self, entry: MessageReference) -> None:
         """Stop the timers of an acknowledged message that is already removed."""
-        self._timeouts.forget(entry)
+        self._stop_timeout(entry)
 
     def withdraw(self, entry: MessageReference) -> None:
         """Remove a message taken out by an operator; no consumer holds it."""
@@ -269,8 +289,12 @@ class QueueContent(QueueBase):
         self.octets -= message.size
         self._made_room()
 
+    def _stop_timeout(self, entry: MessageReference) -> None:
+        if self._made_timeouts is not None:
+            self._made_timeouts.forget(entry)
+
     def _forget(self, entry: MessageReference) -> None:
-        self._timeouts.forget(entry)
+        self._stop_timeout(entry)
         self.messages -= 1
         self.octets -= entry.message.size
         sub_queue = entry.sub_queue
@@ -287,7 +311,8 @@ class QueueContent(QueueBase):
 
     def retry_overdue(self) -> None:
         """Retry dead-lettering expired messages for which there was no room."""
-        self._expiry.room_made()
+        if self._made_expiry is not None:
+            self._made_expiry.room_made()
 
     def let_in(self) -> None:
         """Resume senders that wait for room, in order, until there is none again."""
@@ -304,9 +329,16 @@ class QueueContent(QueueBase):
 
     def stop(self) -> None:
         """Cancel all timers: the queue is being removed."""
-        self._delays.clear()
-        self._timeouts.clear()
-        self._expiry.clear()
+        if self._made_delays is not None:
+            self._made_delays.clear()
+            if self._made_delays.is_done:
+                self._made_delays = None
+        if self._made_timeouts is not None:
+            self._made_timeouts.clear()
+            self._made_timeouts = None
+        if self._made_expiry is not None:
+            self._made_expiry.clear()
+            self._made_expiry = None
 
     def resume(self) -> None:
         """Resume deliveries."""

@@ -74,6 +74,11 @@ class Delays:
         return not (self._waiting or self.incoming)
 
     @property
+    def is_done(self) -> bool:
+        """Return True if nothing is expected of it: no message, and no answer of the store."""
+        return self.is_empty and not (self.moving or self._reads)
+
+    @property
     def sub_queues(self) -> Sequence[SubQueue[MessageReference]]:
         """The lane in the store, if there is one."""
         return [] if self._sub_queue is None else [self._sub_queue]
@@ -249,6 +254,8 @@ class Delays:
         self.octets = 0
         if self._alarm is not None:
             self._alarm.cancel()
+            # It refers back.
+            self._alarm = None
 
     def _arm(self) -> None:
         """Set the alarm to the next due time."""

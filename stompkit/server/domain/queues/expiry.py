@@ -376,6 +376,8 @@ class Expiry:
         self._heap.clear()
         if self._alarm is not None:
             self._alarm.cancel()
+            # It refers back.
+            self._alarm = None
 
 
 def _at(sub_queue: SubQueue[MessageReference], place: int) -> MessageReference | None:

@@ -306,8 +306,8 @@ class Queue(ReceivingQueue):
         for subscription in [*self.subscriptions, *self.browsers]:
             self.remove(subscription)
         self._made_room()
-        self.stop()
         self.drop_lanes()
+        self.stop()
         pullers, self.pullers = self.pullers, {}
         for puller in pullers:
             puller.offered(self)

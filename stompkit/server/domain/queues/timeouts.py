@@ -59,6 +59,8 @@ class AckTimeouts:
         self._missed.clear()
         if self._alarm is not None:
             self._alarm.cancel()
+            # It refers back.
+            self._alarm = None
 
     def _on_time(self) -> None:
         deadlines, alarm = self._deadlines, self._alarm

@@ -189,7 +189,7 @@ class TrimmedQueue(WindowedQueue):
 
     def _drop(self, entry: MessageReference) -> None:
         """Drop a message to meet the limits."""
-        self._timeouts.forget(entry)
+        self._stop_timeout(entry)
         sub_queue = entry.sub_queue
         assert sub_queue is not None  # every entry of a queue has one
         self._drop_at(sub_queue, entry.place, entry.message.size)

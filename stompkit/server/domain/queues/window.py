@@ -107,7 +107,7 @@ class WindowedQueue(QueueContent):
         """Take messages back; they return to their old places before anything else is delivered."""
         for entry in entries:
             entry.subscription = None
-            self._timeouts.forget(entry)
+            self._stop_timeout(entry)
             sub_queue = entry.sub_queue
             assert sub_queue is not None  # every entry of a queue has one
             sub_queue.back.append(entry)

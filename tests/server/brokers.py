@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from stompkit.frames import Frame
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.upkeep import Outcome, Selection, Sweep, drop
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 
-__all__ = ["MakeBroker", "end", "publish_all", "refusal", "stored", "take_one"]
+__all__ = ["MakeBroker", "end", "publish_all", "purged", "refusal", "stored", "take_one"]
 
 
 class MakeBroker(Protocol):
@@ -46,6 +48,17 @@ def end(client: MemoryClient, way: str) -> None:
         client.close()
     else:
         getattr(client, way)()
+
+
+def purged(broker: MemoryBroker, destination: str) -> int:
+    """Delete the messages of a queue that no consumer has, as an operator; return their number."""
+    queue = broker.destinations[destination]
+    assert isinstance(queue, Queue)
+    outcomes: list[Outcome] = []
+    Sweep(queue, Selection(), drop, outcomes.append).start()
+    while not outcomes:
+        broker.clock.advance(0.0)
+    return outcomes[0].done
 
 
 def stored(broker: MemoryBroker, destination: str) -> list[bytes]:

@@ -49,7 +49,6 @@ class SubQueue(Generic[_P]):
         "number",
         "owed",
         "owed_octets",
-        "purged_to",
         "ready",
         "scan_at",
         "seen",
@@ -83,9 +82,6 @@ class SubQueue(Generic[_P]):
         self.scan_at = 0.0
         self.window_octets = 0
         self.is_loading = False
-        #: Place up to which a purge drops messages once the store has been read; 0 for none. Those
-        #: behind it have come since.
-        self.purged_to = 0
         #: Place up to which everything has been delivered once, as recorded in the store.
         self.delivered = 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Sequence
 from typing import Final
 
 from stompkit.server.domain.deliveries import MessageReference, Subscription
@@ -16,17 +15,11 @@ from stompkit.server.domain.sub_queue import SubQueue
 from stompkit.server.interfaces import (
     Remove,
     StoredMessage,
-    StoreError,
 )
 
 __all__ = ["TrimmedQueue"]
 
 _MANY: Final = sys.maxsize
-#: Delay in seconds before a failed read of the store is retried.
-_RETRY_S: Final = 1.0
-#: Number of messages, and of their bytes, read at a time in order to drop them.
-_STEP_MESSAGES: Final = 1_000
-_STEP_OCTETS: Final = 1 << 24
 #: Maximum number of messages dropped before others are served, and of further ones for each new
 #: message then: more than one, so that the excess does not grow.
 _MOST_DROPPED: Final = 1_000
@@ -214,90 +207,3 @@ class TrimmedQueue(WindowedQueue):
         if not all(each.is_auto for each in takers):
             takers = deque(each for each in takers if each.is_auto)
         self._is_stuck = not self._deliver(takers, _MANY, can_load=False)
-
-    def purge(self) -> int:
-        """Drop all messages not held by consumers; return their number.
-
-        Delivered messages stay with their consumers.
-        """
-        before = self.messages
-        for sub_queue in self.sub_queues:
-            if sub_queue.back:
-                sub_queue.restore()
-            while sub_queue.ready:
-                self._forget(sub_queue.popleft())
-            if sub_queue.is_loading:
-                sub_queue.purged_to = sub_queue.last_place
-            elif sub_queue.stored:
-                self._purge_stored(sub_queue)
-        for entry in self.overdue.pop_some(0, len(self.overdue)):
-            self._forget(entry)
-        self.host.scheduler.touch(self)
-        self.lost += before - self.messages
-        return before - self.messages
-
-    def finish_purge(self, sub_queue: SubQueue[MessageReference]) -> bool:
-        """Drop what a purge could not, as the store was being read; return True if it is again.
-
-        Messages that have come since the purge stay.
-        """
-        last, sub_queue.purged_to = sub_queue.purged_to, 0
-        if sub_queue.back:
-            sub_queue.restore()
-        while sub_queue.ready and sub_queue.ready[0].place <= last:
-            self.lost += 1
-            self._forget(sub_queue.popleft())
-        if not sub_queue.stored or sub_queue.seen >= last:
-            return False
-        commit_queue, after = self.host.scheduler.commit_queue, sub_queue.seen
-        sub_queue.is_loading = True
-
-        def read() -> None:
-            commit_queue.read(sub_queue.number, after, _STEP_MESSAGES, _STEP_OCTETS, did, failed)
-
-        def failed(_: StoreError) -> None:
-            self.host.scheduler.later(_RETRY_S, read)
-
-        def did(stored: Sequence[StoredMessage]) -> None:
-            nonlocal after
-            old = [each for each in stored if each.place <= last]
-            for each in old:
-                after = each.place
-                self.lost += 1
-                self.forget_stored(sub_queue, each)
-            if old and len(old) == len(stored):
-                read()
-            else:
-                self.loaded(sub_queue)
-
-        read()
-        return sub_queue.is_loading
-
-    def _purge_stored(self, sub_queue: SubQueue[MessageReference]) -> None:
-        """Drop messages behind the window; their sizes must be read for that."""
-        commit_queue = self.host.scheduler.commit_queue
-        left, after = sub_queue.stored, sub_queue.seen
-        self.messages -= left
-        self.octets -= sub_queue.stored_octets
-        sub_queue.nothing_stored()
-
-        def read() -> None:
-            commit_queue.read(
-                sub_queue.number, after, min(left, _STEP_MESSAGES), _STEP_OCTETS, did, failed
-            )
-
-        def failed(_: StoreError) -> None:
-            self.host.scheduler.later(_RETRY_S, read)
-
-        def did(stored: Sequence[StoredMessage]) -> None:
-            nonlocal left, after
-            for each in stored:
-                after = each.place
-                commit_queue.record(Remove(sub_queue.number, each.place))
-            left -= len(stored)
-            sub_queue.seen = max(sub_queue.seen, after)
-            self._made_room()
-            if left > 0 and stored:
-                read()
-
-        read()

@@ -215,7 +215,7 @@ class Sweep:
                     sub_queue.take_stored(1, entry.message.size)
                     self._queue.withdraw(entry)
                     taken.append(entry)
-            # Others are read again: what was read may be purged before there is time.
+            # Others are read again: they may leave before there is time.
             self._most_read = min(_STEP_MESSAGES, 2 * (self._looks - looks) + 1)
             self._commit(taken)
 
@@ -318,8 +318,6 @@ class Sweep:
         sub_queue, self._locked = self._locked, None
         if sub_queue is not None:
             sub_queue.is_loading = False
-            if sub_queue.purged_to:
-                self._queue.finish_purge(sub_queue)
 
     def _fail(self, error: StoreError) -> None:
         self._outcome = self._outcome._replace(failure=error)

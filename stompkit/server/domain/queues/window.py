@@ -28,10 +28,6 @@ _DROPPED_OCTETS: Final = 16 * 1024 * 1024
 class WindowedQueue(QueueContent):
     """Loads messages from the store into the window, and takes back unacknowledged ones."""
 
-    def finish_purge(self, sub_queue: SubQueue[MessageReference]) -> bool:
-        """Drop what a purge could not, as the store was being read; return True if it is again."""
-        raise NotImplementedError
-
     def _drop_stored(self, sub_queue: SubQueue[MessageReference], stored: StoredMessage) -> bool:
         """Drop a message read for that; return False if that is no longer necessary."""
         raise NotImplementedError
@@ -98,8 +94,6 @@ class WindowedQueue(QueueContent):
     def loaded(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Continue after a sub-queue has been read."""
         sub_queue.is_loading = False
-        if sub_queue.purged_to and self.finish_purge(sub_queue):
-            return
         self._made_room()
         self.host.scheduler.touch(self)
 

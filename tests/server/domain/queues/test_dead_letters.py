@@ -355,16 +355,16 @@ def test_many_expired_messages_that_get_room_take_more_than_one_cycle(
     publish_all(producer, QUEUE, numbered(1, 300), expiration="1000")
     for _ in range(10):
         broker.clock.advance(1.0)
-    queue, dead = broker.destinations[QUEUE], broker.destinations[DEAD]
+    queue = broker.destinations[QUEUE]
     assert isinstance(queue, Queue)
-    assert isinstance(dead, Queue)
     assert len(queue.overdue) == 300
-    dead.purge()
-    broker.broker.scheduler.flush()
+    more = DestinationConfig(name=DEAD, max_queue_messages=600)
+    broker.broker.reload(broker.broker.config.changed(destinations=(more,)))
+    broker.broker.flush()
     # The others follow in timers, between which clients are served.
-    assert queue.messages == 200
+    assert queue.messages >= 100
     broker.clock.advance(0.0)
-    assert stored(broker, DEAD) == numbered(1, 300)
+    assert stored(broker, DEAD) == [b"x"] * 300 + numbered(1, 300)
 
 
 @pytest.mark.parametrize("limit", ["fan-out", "topic", "removed"])

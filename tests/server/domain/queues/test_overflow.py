@@ -402,19 +402,6 @@ def test_what_has_expired_goes_before_what_is_alive(home: Home) -> None:
     assert drained(broker) == numbered(1, 4)
 
 
-def test_what_a_purge_takes_frees_its_octets_at_once(stored: Home) -> None:
-    broker = stored.broker(max_queue_bytes=20 * SIZE)
-    publish_all(broker.client(), QUEUE, [b"%d" % (n % 10) for n in range(20)])
-    queue = broker.destinations[QUEUE]
-    assert isinstance(queue, Queue)
-    stored.runner.is_held = True
-    queue.purge()
-    assert (queue.messages, queue.octets) == (0, 0)
-    burst(broker.client(), numbered(1, 9))
-    stored.runner.go_on()
-    assert drained(broker) == numbered(1, 9)
-
-
 def test_messages_that_an_operator_moves_push_out_the_oldest(home: Home) -> None:
     broker = home.broker(max_queue_messages=5)
     publish_all(broker.client(), QUEUE, numbered(1, 5))

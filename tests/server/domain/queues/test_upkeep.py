@@ -23,7 +23,7 @@ from stompkit.server.selectors import Selector
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import MakeBroker, publish_all, stored, take_one
-from tests.server.failing import FailingStore, HeldRunner
+from tests.server.failing import FailingStore
 
 QUEUE = "/queue/a"
 OTHER = "/queue/b"
@@ -105,35 +105,6 @@ def test_what_comes_meanwhile_stays(broker_with: MakeBroker) -> None:
     left = drained(broker, QUEUE)
     assert outcomes == [Outcome(done=MANY)]
     assert left[0] == b"late" and set(left[1:]) == {b"later"}
-
-
-@pytest.mark.parametrize("steps", range(8))
-def test_a_purge_while_the_store_is_read_drops_nothing_that_comes_after_it(steps: int) -> None:
-    """A sweep reads, in several steps."""
-    runner = HeldRunner()
-    broker = MemoryBroker(BrokerConfig(window_messages=2), store=MemoryStore(), runner=runner)
-    client = broker.client()
-    publish_all(client, QUEUE, numbered(MANY))
-    queue = queue_of(broker)
-    outcomes: list[Outcome] = []
-    runner.is_held = True
-    Sweep(queue, Selection(), drop, outcomes.append).start()
-    for _ in range(steps):
-        if runner.is_waiting:
-            runner.step()
-        broker.clock.advance(0.01)
-    purged = queue.purge()
-    broker.broker.flush()
-    client.publish(QUEUE, b"late", receipt="late")
-    while not outcomes or runner.is_waiting:
-        if runner.is_waiting:
-            runner.step()
-        broker.clock.advance(0.01)
-    runner.go_on()
-    assert [frame.headers["receipt-id"] for frame in client.take("RECEIPT")] == ["late"]
-    assert drained(broker, QUEUE) == [b"late"]
-    assert 0 < purged + outcomes[0].done <= MANY
-    assert queue.messages == queue.octets == 0
 
 
 def test_delivered_messages_stay_with_their_consumer(broker_with: MakeBroker) -> None:

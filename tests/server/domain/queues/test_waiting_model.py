@@ -41,6 +41,7 @@ from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.effort import drawn
 from tests.server.beanstalk.peers import Front, MemoryWorker
+from tests.server.brokers import purged
 
 Expired = Literal["discard", "dead-letter"]
 
@@ -321,8 +322,7 @@ class WaitingMachine(RuleBasedStateMachine):
     def purge(self) -> None:
         queue = self.broker.destinations.get(QUEUE)
         if isinstance(queue, Queue):
-            queue.purge()
-            self.broker.broker.flush()
+            purged(self.broker, QUEUE)
             for message in self.in_state("ready", "overdue"):
                 message.state = "gone"
             self.observe()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
-from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
+from tests.server.brokers import MakeBroker, publish_all, purged, refusal, stored, take_one
 from tests.server.many_queues import numbered
 
 QUEUE = "/queue/a"
@@ -411,9 +410,6 @@ def test_messages_that_expire_or_are_taken_from_the_queue_let_senders_in(
     broker = broker_with(when_full="block", max_queue_messages=1)
     sender = broker.client()
     send(sender, 1, 2)
-    queue = broker.destinations[QUEUE]
-    assert isinstance(queue, Queue)
-    assert queue.purge() == 1
-    broker.broker.flush()
+    assert purged(broker, QUEUE) == 1
     assert receipts(sender) == ["1", "2"]
     assert stored(broker, QUEUE) == [b"2"]

@@ -62,7 +62,7 @@ _COMMANDS: Final = ("tests/commands/", "tests/conformance/", "tests/server/proce
 _STARTED: Final = {"STOMPKIT_NO_FORK": "1"}
 #: Duration in seconds of the compilation, beside other parts. The parts that wait for it start
 #: first: otherwise they would run alone at the end.
-_COMPILATION_S: Final = 200.0
+_COMPILATION_S: Final = 110.0
 #: Duration in seconds of the tests of a part that waits for the compilation, so that it ends with
 #: the others.
 _AFTER_COMPILATION_S: Final = 220.0
@@ -184,7 +184,7 @@ def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:
             module="tests.suite.compiled",
             kind="compiled ",
         )
-        yield replace(tests, expected_s=tests.expected_s + _COMPILATION_S)
+        yield replace(tests, expected_s=tests.expected_s + _COMPILATION_S, is_urgent=True)
 
 
 def _is_codec(file: SuiteFile) -> bool:

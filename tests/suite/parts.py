@@ -46,6 +46,8 @@ class Part:
     """Beginning of the names under which the durations of its files are recorded."""
     is_background: bool = False
     """True for a calculation without tests that wait: it takes what processors have left."""
+    is_urgent: bool = False
+    """True if the others would wait for it at the end: they leave it the processors."""
 
 
 class SuiteFile(NamedTuple):

@@ -21,9 +21,12 @@ __all__ = ["Outcome", "Runner"]
 
 #: Exit status of pytest when its options deselect all tests of a part.
 _NO_TESTS: Final = 5
-#: The other parts often wait, for servers and for clients. Programs of this priority fill these
-#: gaps. With a lower one they would be left over, and run alone at the end.
-_BACKGROUND: Final = ("nice", "-n", "2")
+#: Priority of parts, as ``nice`` has it. An urgent part, of 0, gets half of a processor beside ten
+#: others.
+_NICENESS: Final = 5
+#: That of parts in the background. The others often wait, for servers and for clients: this fills
+#: the gaps. With a lower priority they would be left over, and run alone at the end.
+_BACKGROUND_NICENESS: Final = 7
 #: Time in seconds that a part may take to end after SIGINT: it stops its servers first.
 _END_S: Final = 20.0
 #: Time in seconds after which a part is ended: several times that of the longest one, so that a
@@ -115,8 +118,9 @@ class Runner:
         for each in (log, report):
             each.unlink(missing_ok=True)
         command = [*part.command, *([f"--junit-xml={report}"] if part.has_tests else [])]
-        if part.is_background:
-            command = [*_BACKGROUND, *command]
+        if not part.is_urgent:
+            niceness = _BACKGROUND_NICENESS if part.is_background else _NICENESS
+            command = ["nice", "-n", str(niceness), *command]
         started = time.monotonic()
         with log.open("ab") as output:
             with self._lock:

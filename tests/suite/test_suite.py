@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -206,18 +207,30 @@ def test_files_of_a_small_folder_stay_together() -> None:
     assert sorted(name for each in folders for name in each) == sorted("01234567")
 
 
-def test_a_part_in_the_background_takes_no_slot_and_has_a_low_priority(tmp_path: Path) -> None:
+def test_a_part_in_the_background_takes_no_slot(tmp_path: Path) -> None:
     meeting = tmp_path / "meeting"
     os.mkfifo(meeting)
     # Each waits for the other one.
-    commands = (f"nice > {meeting}", f"cat {meeting}")
+    commands = (f"echo here > {meeting}", f"cat {meeting}")
     parts = [
         Part(f"{number}", ["sh", "-c", command], 1.0, has_tests=False, is_background=not number)
         for number, command in enumerate(commands)
     ]
     first, second = Runner(tmp_path, 1).run(parts[::-1], lambda outcome: None, lambda: None)
     log = next(each.log for each in (first, second) if each.part.name == "1")
-    assert int(log.read_text(encoding="ascii")) >= min(os.nice(0) + 2, 19)
+    assert log.read_text(encoding="ascii") == "here\n"
+
+
+def test_parts_leave_the_processors_to_urgent_ones(tmp_path: Path) -> None:
+    part = Part("0", ["nice"], 1.0, has_tests=False)
+    parts = [replace(part, name="1", is_urgent=True), part, replace(part, is_background=True)]
+    levels = []
+    for each in parts:
+        [outcome] = Runner(tmp_path, 1).run([each], lambda outcome: None, lambda: None)
+        levels.append(int(outcome.log.read_text(encoding="ascii")))
+    assert levels[0] == os.nice(0)
+    assert levels == sorted(levels)
+    assert levels[0] == 19 or levels[0] < levels[1]
 
 
 def test_outcomes_are_counted(tmp_path: Path) -> None:

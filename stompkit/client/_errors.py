@@ -65,17 +65,17 @@ class BrokerError(ClientError):
         message = frame.headers.get("message", "the broker gives no reason")
         return cls(message, frame.headers, frame.body)
 
+    @property
+    def is_temporary(self) -> bool:
+        """True if the code says that the broker ends the connection for another reason."""
+        return self.headers.get("stompkit-code") in _TEMPORARY
+
 
 class LoginRefusedError(BrokerError):
     """The broker answered CONNECT with ERROR.
 
     The client does not try again, unless the refusal is temporary.
     """
-
-    @property
-    def is_temporary(self) -> bool:
-        """True if the code says that the connection ends for another reason than the login."""
-        return self.headers.get("stompkit-code") in _TEMPORARY
 
 
 class ConnectFailedError(ClientError):
@@ -161,14 +161,18 @@ class ConnectionGoneError(ClientError):
     """A frame bound to a lost connection cannot be sent, or receives no answer any more.
 
     Internal: the public errors are created from it. ``written`` is true if the frame was sent;
-    ``reason`` is the error that ended the connection, if there was one.
+    ``reason`` is the error that ended the connection, if there was one. ``is_suspect`` is true if
+    that is an ERROR of the broker that names no frame, and this frame is the first unanswered one.
     """
 
-    def __init__(self, *, written: bool, reason: Exception | None = None) -> None:
-        """Store whether the frame was sent."""
+    def __init__(
+        self, *, written: bool, reason: Exception | None = None, is_suspect: bool = False
+    ) -> None:
+        """Store whether the frame was sent, and whether it can be the reason."""
         super().__init__("the connection is gone")
         self.written = written
         self.reason = reason
+        self.is_suspect = is_suspect
 
 
 def ignore_gone(failure: Failure) -> None:

@@ -83,9 +83,12 @@ class Outbox:
         """
         self._wire = None
         self.last_loss = reason
-        refused = None
+        refused = suspect = None
         if isinstance(reason, BrokerError):
             refused = self._unconfirmed.pop(reason.headers.get("receipt-id", ""), None)
+            if "receipt-id" not in reason.headers and not reason.is_temporary:
+                # Brokers process frames in order.
+                suspect = next(iter(self._unconfirmed.values()), None)
         sent, line = list(self._unconfirmed.values()), list(self._line)
         self._unconfirmed.clear()
         self._line = OrderedDict.fromkeys(entry for entry in sent + line if entry.survives)
@@ -94,7 +97,10 @@ class Outbox:
             self._finish(refused, reason)
         for entry in sent + line:
             if not entry.survives:
-                self._finish(entry, ConnectionGoneError(written=entry.written, reason=reason))
+                gone = ConnectionGoneError(
+                    written=entry.written, reason=reason, is_suspect=entry is suspect
+                )
+                self._finish(entry, gone)
 
     def is_current(self, epoch: int) -> bool:
         """Return True if the connection with this number is the current one."""

@@ -36,6 +36,9 @@ _WINDOW: Final = "consumer-window-size"
 #: Bytes per message in a prefetch for Artemis: more than most messages have.
 _OCTETS_OF_A_MESSAGE: Final = 1024 * 1024
 _WIDEST: Final = 2**31 - 1
+#: Number of consecutive connections on which SUBSCRIBE has to seem refused by an ERROR without
+#: ``receipt-id``. A single one can have another reason, such as the end of the broker.
+_MOST_SUSPICIONS: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +123,7 @@ class Subscription:
         self._is_ready = False
         #: Number of the last connection on which SUBSCRIBE was sent.
         self._epoch = 0
+        self._suspicions = 0
         self._end: SubscriptionEndedError | None = None
         #: Error of calls that wait for SUBSCRIBE, unless it is the end itself.
         self._unready: Exception | None = None
@@ -272,15 +276,19 @@ class Subscription:
 
     def _confirmed(self, _: None) -> None:
         self._is_ready = True
+        self._suspicions = 0
         self._readiness.callback(self)
 
     def _refused(self, failure: Failure) -> None:
-        if isinstance(failure.value, ConnectionGoneError):  # resent on the next connection
-            return
-        _log.error("{subscription!r} is refused: {reason}", subscription=self, reason=failure.value)
-        self._forget(self)
-        error = failure.value
+        error: object = failure.value
+        if isinstance(error, ConnectionGoneError):
+            self._suspicions = self._suspicions + 1 if error.is_suspect else 0
+            if self._suspicions < _MOST_SUSPICIONS:  # resent on the next connection
+                return
+            error = error.reason
         assert isinstance(error, Exception)  # one of the outbox's
+        _log.error("{subscription!r} is refused: {reason}", subscription=self, reason=error)
+        self._forget(self)
         self.end(error)
 
     def _overflow(self) -> None:

@@ -781,3 +781,52 @@ def test_a_subscription_that_another_one_ends_before_its_turn_is_not_sent(net: N
     assert [
         (each.command, each.headers["id"]) for each in endpoint.peer.take() if "id" in each.headers
     ] == [("SUBSCRIBE", "1")]
+
+
+# An ERROR that names no frame.
+
+
+def test_a_subscription_that_each_connection_refuses_without_naming_it_ends(
+    net: Network, log: Log
+) -> None:
+    endpoint = net.scripted()
+    client = net.connected(endpoint)
+    first, second = client.subscribe(QUEUE), client.subscribe("/queue/b")
+    for _ in range(3):
+        net.run()
+        assert waits(first)
+        endpoint.peer.refuse(message="no such thing")
+        net.advance(1.0)
+    assert failed(first, BrokerError).message == "no such thing"
+    # Only the first unanswered frame can be the reason.
+    assert [each.headers["destination"] for each in endpoint.peer.take("SUBSCRIBE")] == ["/queue/b"]
+    endpoint.peer.confirm(endpoint.peer.frames[-1])
+    net.wait(second)
+    assert "no such thing" in log.take_errors()
+
+
+@pytest.mark.parametrize("interruption", ["confirmed", "lost", "temporary", "another"])
+def test_an_error_that_names_no_frame_is_no_refusal_by_itself(
+    net: Network, interruption: str
+) -> None:
+    endpoint = net.scripted()
+    client = net.connected(endpoint)
+    subscribed = client.subscribe(QUEUE)
+    for turn in range(5):
+        net.run()
+        if turn % 2 == 0:
+            endpoint.peer.refuse()
+        elif interruption == "confirmed":
+            endpoint.peer.confirm(*endpoint.peer.take("SUBSCRIBE"))
+            net.run()
+            endpoint.peer.drop()
+        elif interruption == "lost":
+            endpoint.peer.drop()
+        elif interruption == "temporary":
+            endpoint.peer.refuse(code="shutting-down")
+        else:
+            endpoint.peer.send("ERROR", {"message": "no", "receipt-id": "nobody's"})
+        net.advance(60.0)
+    endpoint.peer.confirm(*endpoint.peer.take("SUBSCRIBE")[-1:])
+    net.wait(subscribed)
+    assert online(client)

@@ -112,7 +112,8 @@ def _draw(options: argparse.Namespace) -> int:
 
 def _map(options: argparse.Namespace) -> int:
     mutants = MutantSet.read(options.set).mutants
-    files = covering(mutants, options.coverage, options.tree, sources_of(options.tree))
+    tree = options.tree.resolve()
+    files = covering(mutants, options.coverage, tree, sources_of(tree))
     seconds = seconds_of(options.times) if options.times else {}
     measured = measured_files(options.coverage)
     TestMap(files=files, seconds=seconds, measured=measured).write(options.out)

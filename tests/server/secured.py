@@ -27,8 +27,10 @@ class Secured(NamedTuple):
 
 
 @contextmanager
-def secured(folder: Path, *, asks_for_certificates: bool = False) -> Iterator[Secured]:
-    """Start a broker with its files in an empty folder."""
+def secured(
+    folder: Path, *, asks_for_certificates: bool = False, settings: str = ""
+) -> Iterator[Secured]:
+    """Start a broker with its files in an empty folder; ``settings`` are lines of ``[broker]``."""
     authorities, keys, run = (folder / name for name in ("authorities", "keys", "run"))
     for each in (authorities, keys, run):
         each.mkdir()
@@ -39,8 +41,11 @@ def secured(folder: Path, *, asks_for_certificates: bool = False) -> Iterator[Se
     endpoint = f"stomps:0:interface=127.0.0.1:certificate={authority.server()}"
     if asks_for_certificates:
         endpoint += f":clientCAs={authority.file}"
+    file_of_settings = folder / "broker.toml"
+    file_of_settings.write_text(f"[broker]\n{settings}\n", encoding="utf-8")
+    options = ["--config", str(file_of_settings), "--announce", str(announce)]
     with processes(run) as start:
-        process = start(TWIST, "--endpoint", endpoint, "--announce", str(announce))
+        process = start(TWIST, "--endpoint", endpoint, *options)
         [where] = announced(process, announce)
         client = authority.client("alice")
         yield Secured(where["host"], where["port"], file, authorities, client)

@@ -84,7 +84,7 @@ class Listeners:
                     f"cannot listen on {where.endpoint}: {reason_of(error)}"
                 ) from error
             accept_few(port)
-            copy_less(port)
+            copy_less(port, lambda: self._factory.broker.config.drain_timeout_s)
             self._listeners.append(_Listener(spoken, where, port))
             if self._is_stopped:
                 await self.stop()

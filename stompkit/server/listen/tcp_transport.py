@@ -1,16 +1,22 @@
-"""TCP connections that copy large frames less often than Twisted's.
+"""TCP connections that copy large frames less often than Twisted's, and end in time.
 
 Twisted joins all output before each write, and sends and receives at most 128 and 64 KiB at a time.
 For a body of 1 MiB this is most of the work. Here the kernel takes output from the pieces in which
 the broker has it, and a read takes as much as is missing of the current frame.
+
+A connection of Twisted that has to end first waits for its output to be read, without a limit. The
+layers above are not told before. Under TLS it can end without them: a peer says that it closes, or
+breaks the protocol.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from errno import ENOBUFS, EWOULDBLOCK
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.interfaces import IDelayedCall, IListeningPort, IReactorTime
 from twisted.internet.main import CONNECTION_LOST
 from twisted.internet.tcp import Port, Server
 
@@ -34,6 +40,25 @@ class LargeFrameServer(Server):
 
     #: Maximum size in bytes of the next read.
     read_bytes: int = _READ_BYTES
+
+    def __init__(self, *arguments: Any, drain_s: Callable[[], float]) -> None:
+        """Take what Twisted gives; ``drain_s`` returns the time for the last output, in seconds."""
+        super().__init__(*arguments)
+        self._drain_s = drain_s
+        self._end: IDelayedCall | None = None
+
+    def loseConnection(self) -> None:
+        """Close when the output is sent, or abort when the peer has had time to read it."""
+        super().loseConnection()  # type: ignore[no-untyped-call]  # Twisted's
+        if self.connected and self._end is None:
+            clock = cast("IReactorTime", self.reactor)
+            self._end = clock.callLater(self._drain_s(), self.abortConnection)
+
+    def connectionLost(self, reason: Any) -> None:
+        """Tell the protocol."""
+        if self._end is not None and self._end.active():
+            self._end.cancel()
+        super().connectionLost(reason)
 
     def doRead(self) -> Any:
         """Read up to :attr:`read_bytes`, and pass them to the protocol."""
@@ -92,7 +117,11 @@ def read_bytes_of(missing_bytes: int) -> int:
     return min(max(missing_bytes, _LARGE_READ_BYTES), _LARGEST_READ_BYTES)
 
 
-def copy_less(port: IListeningPort) -> None:
-    """Make a TCP port create connections of this module; ports of other types stay unchanged."""
+def copy_less(port: IListeningPort, drain_s: Callable[[], float]) -> None:
+    """Make a TCP port create connections of this module; ports of other types stay unchanged.
+
+    ``drain_s`` returns how long a connection that ends waits for its peer to read, in seconds.
+    """
     if isinstance(port, Port) and port.transport is Server:
-        port.transport = LargeFrameServer
+        made: Any = partial(LargeFrameServer, drain_s=drain_s)
+        port.transport = made

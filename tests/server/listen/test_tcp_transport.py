@@ -5,22 +5,27 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.interfaces import IPushProducer
-from twisted.internet.main import CONNECTION_LOST
+from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.tcp import Port
-from twisted.internet.testing import MemoryReactor
+from twisted.internet.testing import MemoryReactorClock
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from stompkit.server.listen.tcp_transport import LargeFrameServer, copy_less, read_bytes_of
 from stompkit.testing import RunningBroker
 
 MIB = 1 << 20
+#: Seconds for a peer to read the output of a connection that ends.
+DRAIN_S = 5.0
+ENDED = Failure(CONNECTION_DONE)  # type: ignore[no-untyped-call]  # Twisted's
 
 
 @implementer(IPushProducer)
@@ -59,11 +64,11 @@ class Connected:
         self.peer = peer
         self.received = bytearray()
         self.protocol = Receiver()
-        reactor = MemoryReactor()  # type: ignore[no-untyped-call]  # Twisted's
-        self._writers = reactor.writers
-        create: Any = LargeFrameServer
+        self.reactor = MemoryReactorClock()  # type: ignore[no-untyped-call]  # Twisted's
+        self._writers = self.reactor.writers
+        create: Any = partial(LargeFrameServer, drain_s=lambda: DRAIN_S)
         # Without types: Twisted declares few.
-        self.transport: Any = create(ours, self.protocol, ("127.0.0.1", 1), None, 1, reactor)
+        self.transport: Any = create(ours, self.protocol, ("127.0.0.1", 1), None, 1, self.reactor)
         self.protocol.makeConnection(self.transport)  # type: ignore[no-untyped-call]  # Twisted's
         self.transport.registerProducer(self.protocol, True)
 
@@ -162,6 +167,27 @@ def test_a_connection_ends_when_all_output_is_sent() -> None:
         assert len(there.received) == MIB + 1
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_connection_ends_in_time_whether_its_peer_reads_or_not(*, reads: bool) -> None:
+    with connected() as there:
+        there.transport.write(b"x" * MIB)
+        there.transport.unregisterProducer()
+        there.transport.loseConnection()
+        there.transport.loseConnection()
+        if reads:
+            while there.transport.doWrite() is None:
+                there.receive(MIB)
+            there.transport.connectionLost(ENDED)
+            assert there.reactor.getDelayedCalls() == []
+            return
+        there.turn()
+        there.reactor.advance(DRAIN_S - 0.1)
+        assert there.transport.connected
+        there.reactor.advance(0.1)
+        there.reactor.advance(0.0)
+        assert there.transport.disconnected
+
+
 def test_output_to_a_lost_peer_ends_the_connection() -> None:
     with connected() as there:
         there.transport.write(b"x" * MIB)
@@ -197,8 +223,9 @@ def test_only_the_rest_of_a_large_frame_is_read_at_once(missing: int, expected: 
 
 def test_a_tcp_port_creates_these_connections() -> None:
     port = Port(0, Factory())
-    copy_less(port)
-    assert port.transport is LargeFrameServer
+    copy_less(port, lambda: 1.0)
+    create: Any = port.transport
+    assert create.func is LargeFrameServer
 
 
 def test_large_and_small_bodies_pass_a_broker_in_order(stomp_broker: RunningBroker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from OpenSSL import SSL
@@ -18,7 +19,7 @@ VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A broker that speaks TLS."""
-    with secured(tmp_path_factory.mktemp("secured")) as made:
+    with secured(tmp_path_factory.mktemp("secured"), settings="drain_timeout_s = 0.5") as made:
         yield made
 
 
@@ -73,3 +74,27 @@ def test_a_client_can_not_renegotiate(broker: Secured) -> None:
         assert secure.renegotiate()
         with pytest.raises(SSL.Error):
             secure.do_handshake()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("way", ["close", "nonsense"])
+def test_what_a_client_that_ends_tls_and_reads_nothing_has_goes_to_another(
+    broker: Secured, version: ssl.TLSVersion, way: str
+) -> None:
+    """The output for it waits; it has not closed its TCP connection."""
+    made = context(broker, version)
+    queue = f"destination:/queue/{version.name}.{way}".encode()
+    body = b"x" * 8_000_000
+    with session(broker, made) as sender, session(broker, made) as first:
+        sender.sendall(b"SEND\n%b\nreceipt:1\n\n%b\0" % (queue, body))
+        assert sender.recv(65_536).startswith(b"RECEIPT")
+        first.sendall(b"SUBSCRIBE\n%b\nid:1\nack:client\n\n\0" % queue)
+        assert first.recv(65_536)
+        if way == "close":
+            first.setblocking(False)
+            with suppress(ssl.SSLError):
+                first.unwrap()
+        else:
+            socket.socket.sendall(first, b"nonsense" * 10)
+        sender.sendall(b"SUBSCRIBE\n%b\nid:1\n\n\0" % queue)
+        assert b"redelivered:true" in sender.recv(65_536)

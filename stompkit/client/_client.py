@@ -145,8 +145,12 @@ class Client:
     # The connection.
 
     async def __aenter__(self) -> Self:
-        """Connect; raises the errors of :meth:`connect`."""
-        await self.connect()
+        """Connect; raises the errors of :meth:`connect`. If it is cancelled, disconnect."""
+        try:
+            await self.connect()
+        except BaseException:  # such as a timeout: nothing else would disconnect it
+            self.disconnect()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -269,6 +269,48 @@ async def test_tasks_cancelled_as_their_transactions_begin_leave_none_open(
         assert len(connections) == 1
 
 
+@on_a_loop
+async def test_a_task_cancelled_as_it_subscribes_leaves_no_subscription(
+    broker: RunningBroker,
+) -> None:
+    queue = broker.queue("nobody")
+
+    async def work() -> None:
+        subscribed = client.subscribe(queue)
+        # The task is cancelled between the completion and its next step.
+        subscribed.add_done_callback(lambda _: task.cancel())
+        await subscribed
+
+    async with Client(address(broker)) as client:
+        task = asyncio.create_task(work())
+        await asyncio.wait([task])
+        assert task.cancelled()
+        subscription = await client.subscribe(queue)
+        for number in range(4):
+            await client.send(queue, b"%d" % number)
+        assert [(await subscription.get()).body for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+
+
+@on_a_loop
+@pytest.mark.parametrize("moment", ["connecting", "connected"])
+async def test_a_task_cancelled_as_it_connects_leaves_no_client(
+    broker: RunningBroker, moment: str
+) -> None:
+    async def work() -> None:
+        async with client:
+            raise AssertionError("it was cancelled before")
+
+    host = "127.0.0.1:1" if moment == "connecting" else address(broker)
+    client = Client(host, on_connected=lambda _: task.cancel())
+    task = asyncio.create_task(work())
+    if moment == "connecting":
+        await asyncio.sleep(0)
+        task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    await client.when_closed()
+
+
 # Connections.
 
 

@@ -766,3 +766,21 @@ def test_async_with_connects_and_disconnects(net: Network) -> None:
     net.wait(Deferred.fromCoroutine(use()))
     assert not client.is_connected
     assert [each.command for each in endpoint.peer.take("DISCONNECT")] == ["DISCONNECT"]
+
+
+def test_async_with_that_is_cancelled_as_it_connects_leaves_no_client(net: Network) -> None:
+    endpoint = net.scripted()
+    endpoint.refuses = True
+    client = net.client(endpoint)
+
+    async def work() -> None:
+        async with client:
+            raise AssertionError("it was cancelled before")
+
+    worker = Deferred.fromCoroutine(work())
+    worker.cancel()
+    failed(worker, CancelledError)
+    result(client.when_closed())
+    attempts = endpoint.attempts
+    net.advance(60.0)
+    assert endpoint.attempts == attempts

@@ -51,6 +51,10 @@ class ReactorThread:
         """Return the error of calls that come as the thread ends."""
         return RuntimeError("the thread has ended")
 
+    def future(self) -> Future[_Given]:
+        """Return a future that this thread completes."""
+        return Future()
+
     @property
     def is_alive(self) -> bool:
         """True if the thread is running."""
@@ -70,7 +74,7 @@ class ReactorThread:
 
         It fails with :meth:`stopped_error` if the thread ends first.
         """
-        future: Future[_Given] = Future()
+        future: Future[_Given] = self.future()
         self._calls.add(future)
         future.add_done_callback(self._calls.discard)
 

@@ -115,8 +115,12 @@ class Client:
     # The connection.
 
     async def __aenter__(self) -> Self:
-        """Connect; raises the errors of :meth:`connect`."""
-        await self.connect()
+        """Connect; raises the errors of :meth:`connect`. If it is cancelled, disconnect."""
+        try:
+            await self.connect()
+        except asyncio.CancelledError:  # also by a timeout: nothing else would disconnect it
+            self.disconnect()
+            raise
         return self
 
     async def __aexit__(
@@ -229,7 +233,8 @@ class Client:
             nack_on_error=nack_on_error,
             concurrency=concurrency,
         )
-        return future_of(made.addCallback(Subscription, self._loop), self._loop)
+        wrapped = made.addCallback(Subscription, self._loop)
+        return future_of(wrapped, self._loop, lambda lost: lost.leave())
 
     def _handler(self, handler: Handler) -> Callable[[messages.Message], Deferred[object] | None]:
         def handle(message: messages.Message) -> Deferred[object] | None:

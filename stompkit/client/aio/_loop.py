@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any, Final, TypeVar, cast
 
@@ -198,9 +198,25 @@ class _Future(asyncio.Future[_T]):
     ``Deferred.asFuture`` cancels the Deferred a moment later; a result in between would be lost.
     """
 
-    def __init__(self, deferred: Deferred[_T], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        deferred: Deferred[_T],
+        loop: asyncio.AbstractEventLoop,
+        give_back: Callable[[_T], object] | None,
+    ) -> None:
         super().__init__(loop=loop)
         self._deferred = deferred
+        self._give_back = give_back
+
+    def __await__(self) -> Generator[Any, None, _T]:
+        try:
+            return (yield from super().__await__())
+        except asyncio.CancelledError:
+            # A task that is cancelled between the completion and its next step gets no result.
+            is_lost = self.done() and not self.cancelled() and self.exception() is None
+            if is_lost and self._give_back is not None:
+                self._give_back(self.result())
+            raise
 
     def cancel(self, msg: Any = None) -> bool:
         is_cancelled = super().cancel(msg)
@@ -218,9 +234,16 @@ class _Future(asyncio.Future[_T]):
             self.set_exception(failure.value)
 
 
-def future_of(deferred: Deferred[_T], loop: asyncio.AbstractEventLoop) -> asyncio.Future[_T]:
-    """Return a future for a Deferred; cancelling the future cancels the Deferred."""
-    future = _Future(deferred, loop)
+def future_of(
+    deferred: Deferred[_T],
+    loop: asyncio.AbstractEventLoop,
+    give_back: Callable[[_T], object] | None = None,
+) -> asyncio.Future[_T]:
+    """Return a future for a Deferred; cancelling the future cancels the Deferred.
+
+    ``give_back`` takes a result that a cancelled task, which awaits the future, does not get.
+    """
+    future = _Future(deferred, loop, give_back)
     deferred.addCallbacks(future.succeed, future.fail)
     return future
 

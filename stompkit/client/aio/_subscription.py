@@ -133,6 +133,10 @@ class Subscription:
         """
         return future_of(self._subscription.unsubscribe(headers), self._loop)
 
+    def leave(self) -> None:
+        """End the subscription without waiting; called by the client."""
+        self._subscription.unsubscribe().addErrback(lambda _: None)  # no caller waits for it
+
     def when_ended(self) -> asyncio.Future[None]:
         """Return a future that completes when the subscription ends, or fails with its error."""
         return future_of(self._subscription.when_ended(), self._loop)

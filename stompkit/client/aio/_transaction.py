@@ -35,12 +35,7 @@ class Transaction:
 
     async def __aenter__(self) -> Self:
         """Begin the transaction."""
-        try:
-            await self.begin()
-        except asyncio.CancelledError:
-            # It can have begun already, and nothing else would end it.
-            self.abort()
-            raise
+        await self.begin()
         return self
 
     async def __aexit__(
@@ -57,7 +52,7 @@ class Transaction:
 
     def begin(self) -> asyncio.Future[None]:
         """Send BEGIN as soon as the client is connected."""
-        return future_of(self._transaction.begin(), self._loop)
+        return future_of(self._transaction.begin(), self._loop, lambda _: self.abort())
 
     def send(
         self, destination: str, body: bytes = b"", headers: Mapping[str, str] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Final, Literal
@@ -21,7 +22,7 @@ from stompkit.client._content import Content
 from stompkit.client.blocking._thread import LinkClosedError, ReactorThread
 from stompkit.frames import LocalProtocolError
 
-__all__ = ["Delivery", "Inbox"]
+__all__ = ["Delivery", "Inbox", "give_up"]
 
 
 class Delivery(Content):
@@ -135,7 +136,7 @@ class Inbox:
         """Return the next message, or ``None`` if none arrives within ``timeout_s`` seconds.
 
         Raises :class:`LinkClosedError` when the subscription or the link has ended; its cause is
-        the reason.
+        the reason. Raises RuntimeError if a callback of the link would have to wait.
         """
         taken = self.take(1, timeout_s)
         return taken[0] if taken else None
@@ -148,6 +149,8 @@ class Inbox:
         """
         with self._has_changed:
             if not self._messages:
+                if self._end is None and timeout_s != 0:
+                    self._thread.refuse_to_wait()
                 self._has_changed.wait_for(lambda: self._messages or self._end, timeout_s)
                 if not self._messages:
                     if self._end is not None:
@@ -192,8 +195,25 @@ class Inbox:
         self._subscription.unsubscribe().addErrback(lambda _: None)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End the subscription; messages received but not taken remain with the broker."""
+        """End the subscription; messages received but not taken remain with the broker.
+
+        Waits for the broker's answer; raises RuntimeError if a callback of the link would have to.
+        """
+        if timeout_s:
+            self._thread.refuse_to_wait()
         try:
             self._thread.call(self._subscription.unsubscribe).result(timeout_s)
         except (ClientClosedError, LinkClosedError, FutureTimeout):
             pass  # the connection's end is the subscription's, too
+
+
+def give_up(begun: Iterable[Deferred[Inbox]], future: Future[Inbox]) -> None:
+    """End a subscription that no caller waits for any more; called in the reactor thread."""
+    for each in begun:
+        each.cancel()
+    future.add_done_callback(_leave)
+
+
+def _leave(future: Future[Inbox]) -> None:
+    if future.exception() is None:
+        future.result().leave()

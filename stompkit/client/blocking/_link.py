@@ -26,7 +26,7 @@ from stompkit.client import (
     ReconnectPolicy,
 )
 from stompkit.client._entries import Packet
-from stompkit.client.blocking._inbox import Inbox
+from stompkit.client.blocking._inbox import Inbox, give_up
 from stompkit.client.blocking._thread import LinkClosedError, ReactorThread, exception_of
 
 __all__ = ["Link"]
@@ -108,10 +108,10 @@ class Link:
         self._line: deque[_Sending] = deque()
         self._is_closed = self._is_stopped = False
         self._closing = threading.Lock()
+        self._thread = ReactorThread()
         #: Future that completes when the link is closed; it fails with the reason if the client
         #: gives up.
-        self.closed: Final[Future[None]] = _promise()
-        self._thread = ReactorThread()
+        self.closed: Final[Future[None]] = self._thread.promise()
         buffers = BufferLimits(
             send_messages=_UNBOUNDED, send_bytes=_UNBOUNDED, queue_bytes=_QUEUE_BYTES
         )
@@ -171,7 +171,7 @@ class Link:
         """
         listed = list(packets)
         if not listed:
-            future = _promise()
+            future = self._thread.promise()
             future.set_result(None)
             return future
         count, size = len(listed), sum([len(packet.body) for packet in listed])
@@ -192,13 +192,14 @@ class Link:
                 last.size += size
                 last.left += count
                 return last.future
-            sending = _Sending(destination, listed, count, size, _promise(), count, group)
+            future = self._thread.promise()
+            sending = _Sending(destination, listed, count, size, future, count, group)
             self._line.append(sending)
             is_first = len(self._line) == 1
         if is_first:
             # One iteration of the reactor sends all packets queued until then.
             self._thread.start(self._send_all)
-        return sending.future
+        return future
 
     def subscribe(
         self,
@@ -257,15 +258,17 @@ class Link:
 
         future = self._thread.call(subscribe)
         deadline = None if timeout_s is None else clocks.monotonic() + timeout_s
-        while True:
-            left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - clocks.monotonic())
-            try:
-                return self._result(future, max(left, 0.0))
-            except TimeoutError:
-                if left <= 0 or (stop is not None and stop()):
-                    self._thread.start(lambda: begun[0].cancel())
-                    future.add_done_callback(_unsubscribe)
-                    raise
+        try:
+            while True:
+                left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - clocks.monotonic())
+                try:
+                    return self._result(future, max(left, 0.0))
+                except TimeoutError:
+                    if left <= 0 or (stop is not None and stop()):
+                        raise
+        except BaseException:  # such as KeyboardInterrupt: nobody gets the inbox
+            self._thread.start(give_up, begun, future)
+            raise
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every sent message is confirmed or has failed; raises TimeoutError."""
@@ -384,16 +387,3 @@ class Link:
         except (ClientClosedError, ConnectFailedError, LoginRefusedError) as error:
             reason = getattr(error, "reason", None) or self._reason() or error
             raise LinkClosedError(f"{self._client!r}: {reason}") from reason
-
-
-def _unsubscribe(future: Future[Inbox]) -> None:
-    """End a subscription that no caller waits for any more; called in the reactor thread."""
-    if future.exception() is None:
-        future.result().leave()
-
-
-def _promise() -> Future[None]:
-    """Return a future that callers cannot cancel."""
-    future: Future[None] = Future()
-    future.set_running_or_notify_cancel()
-    return future

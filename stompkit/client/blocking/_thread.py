@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -14,10 +14,34 @@ from stompkit._common.twisted.reactor_thread import exception_of
 __all__ = ["LinkClosedError", "ReactorThread", "exception_of"]
 
 _Given = TypeVar("_Given")
+_NO_WAIT: Final = (
+    "a callback of a link runs in the link's thread and cannot wait for the link: wait in another"
+    " thread, or take messages that have arrived with timeout_s=0"
+)
 
 
 class LinkClosedError(Exception):
     """The link is closed: :meth:`Link.close` was called, or the broker refused the login."""
+
+
+class _Pending(Future[_Given]):
+    """A future that refuses to be waited for in the thread that completes it."""
+
+    def __init__(self, thread: ReactorThread) -> None:
+        super().__init__()
+        self._thread = thread
+
+    def result(self, timeout: float | None = None) -> _Given:
+        self._check(timeout)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check(timeout)
+        return super().exception(timeout)
+
+    def _check(self, timeout: float | None) -> None:
+        if not self.done() and (timeout is None or timeout > 0):
+            self._thread.refuse_to_wait()
 
 
 class ReactorThread(reactor_thread.ReactorThread):
@@ -30,12 +54,22 @@ class ReactorThread(reactor_thread.ReactorThread):
     def refuse_to_wait(self) -> None:
         """Raise RuntimeError if called in the thread itself, where a wait would never end."""
         if self.is_current:
-            raise RuntimeError("a callback of a link's future cannot wait for the link")
+            raise RuntimeError(_NO_WAIT)
+
+    def future(self) -> Future[_Given]:
+        """Return a future that this thread completes; it cannot be waited for here."""
+        return _Pending(self)
+
+    def promise(self) -> Future[None]:
+        """Return a future that callers cannot cancel."""
+        future: Future[None] = self.future()
+        future.set_running_or_notify_cancel()
+        return future
 
     def call(self, function: Callable[[], Deferred[_Given]]) -> Future[_Given]:
         """Call *function* in the thread; return a future with the result of its Deferred."""
         if not self.is_alive:
-            future: Future[_Given] = Future()
+            future: Future[_Given] = self.future()
             future.set_exception(self.stopped_error())
             return future
         return super().call(function)

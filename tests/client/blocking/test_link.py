@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from queue import Queue
@@ -450,30 +450,76 @@ def test_several_threads_can_close_a_link(unreachable: str) -> None:
     link.closed.result(0)
 
 
+#: Calls of a link that wait, given an inbox without messages and a future that is not done.
+WAITS: dict[str, Callable[[Link, Inbox, Future[None]], object]] = {
+    "close": lambda link, inbox, future: link.close(),
+    "flush": lambda link, inbox, future: link.flush(),
+    "subscribe": lambda link, inbox, future: link.subscribe("/queue/a", timeout_s=None),
+    "result": lambda link, inbox, future: future.result(),
+    "exception": lambda link, inbox, future: future.exception(LONG_S),
+    "closed": lambda link, inbox, future: link.closed.result(),
+    "get": lambda link, inbox, future: inbox.get(),
+    "take": lambda link, inbox, future: inbox.take(9, LONG_S),
+    "close of an inbox": lambda link, inbox, future: inbox.close(),
+}
+
+
+@pytest.mark.parametrize("call", WAITS.values(), ids=WAITS)
 def test_a_callback_that_would_wait_for_ever_is_told_so(
-    link: Link, stomp_broker: RunningBroker
+    link: Link,
+    stomp_broker: RunningBroker,
+    call: Callable[[Link, Inbox, Future[None]], object],
 ) -> None:
     """Callbacks run in the only thread that could end the wait."""
-    found: Future[BaseException] = Future()
+    found: Future[str] = Future()
     is_ready = threading.Event()
+    inbox = link.subscribe(stomp_broker.queue("waiting"))
 
-    def flush(_: Future[None]) -> None:
+    def wait(_: Future[None]) -> None:
         is_ready.wait(LONG_S)
         try:
-            link.flush()
+            # The waiting callback keeps this message from being confirmed.
+            call(link, inbox, link.send(stomp_broker.queue("callbacks"), [packet(b"2")]))
         except RuntimeError as error:
-            found.set_result(error)
+            found.set_result(str(error))
 
-    def send() -> None:
-        # The waiting callback keeps the second message from being confirmed.
-        link.send(stomp_broker.queue("callbacks"), [packet(b"1")]).add_done_callback(flush)
+    stomp_broker.pause()
+    link.send(stomp_broker.queue("callbacks"), [packet(b"1")]).add_done_callback(wait)
+    stomp_broker.resume()
+    is_ready.set()
+    assert "wait in another thread" in found.result(LONG_S)
+
+
+def test_a_callback_can_take_what_has_arrived(link: Link, stomp_broker: RunningBroker) -> None:
+    queue = stomp_broker.queue("arrived")
+    found: Future[list[bytes]] = Future()
+
+    def take() -> None:
+        if not found.done():
+            assert inboxes[0].get(0) is not None
+            found.set_result([each.body for each in inboxes[0].take(9, 0)])
+
+    inboxes = [link.subscribe(queue, on_arrival=take)]
+    link.send(queue, [packet(b"1")])
+    assert found.result(LONG_S) == []
+
+
+def test_a_subscription_whose_caller_is_interrupted_is_left(
+    link: Link, stomp_broker: RunningBroker
+) -> None:
+    queue = stomp_broker.queue("interrupted")
+
+    def interrupted() -> bool:
+        raise KeyboardInterrupt
 
     link.wait_connected(LONG_S)
     stomp_broker.pause()
-    send()
+    with pytest.raises(KeyboardInterrupt):
+        link.subscribe(queue, stop=interrupted)
     stomp_broker.resume()
-    is_ready.set()
-    assert "cannot wait" in str(found.result(LONG_S))
+    inbox = link.subscribe(queue)
+    link.send(queue, [packet(b"%d" % number) for number in range(4)])
+    assert bodies(inbox, 4) == [b"0", b"1", b"2", b"3"]
 
 
 def test_what_was_sent_can_not_be_cancelled(link: Link, stomp_broker: RunningBroker) -> None:

@@ -48,6 +48,8 @@ class Outbox:
         self.version: Version = "1.2"
         #: True if the broker is CoilMQ, which needs its own acknowledgements.
         self.is_coilmq = False
+        #: True if the broker is ActiveMQ, but not Artemis.
+        self.is_activemq = False
         self._limits = limits
         self._gate = gate
         #: Error that ended the last connection.
@@ -72,6 +74,7 @@ class Outbox:
         *server* is the header of CONNECTED with the name of the broker.
         """
         self.is_coilmq = server.lower().startswith("coilmq")
+        self.is_activemq = server.lower().startswith("activemq/")
         self.epoch += 1
         self.version = wire.version
         self._wire = wire
@@ -105,6 +108,11 @@ class Outbox:
     def is_current(self, epoch: int) -> bool:
         """Return True if the connection with this number is the current one."""
         return self._wire is not None and epoch == self.epoch
+
+    @property
+    def refusal(self) -> ClientClosedError | None:
+        """Error of all calls if the client is closed."""
+        return self._refusal
 
     def open(self) -> None:
         """Accept frames again."""

@@ -21,6 +21,7 @@ from stompkit.client._gate import ReadingGate
 from stompkit.client._inbox import Inbox
 from stompkit.client._messages import ACK_MODES, AckMode, Acknowledger, Message
 from stompkit.client._outbox import Outbox
+from stompkit.client._removals import MOST_SUSPICIONS, Removal, Removals
 from stompkit.client._waiters import Waiters
 from stompkit.frames import Frame, LocalProtocolError
 
@@ -36,9 +37,6 @@ _WINDOW: Final = "consumer-window-size"
 #: Bytes per message in a prefetch for Artemis: more than most messages have.
 _OCTETS_OF_A_MESSAGE: Final = 1024 * 1024
 _WIDEST: Final = 2**31 - 1
-#: Number of consecutive connections on which SUBSCRIBE has to seem refused by an ERROR without
-#: ``receipt-id``. A single one can have another reason, such as the end of the broker.
-_MOST_SUSPICIONS: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +107,7 @@ class Subscription:
         outbox: Outbox,
         gate: ReadingGate,
         forget: Callable[[Subscription], None],
+        removals: Removals,
     ) -> None:
         """Start without sending SUBSCRIBE."""
         #: Id of the subscription, unique within its connection.
@@ -118,6 +117,8 @@ class Subscription:
         self._terms = terms
         self._outbox = outbox
         self._forget = forget
+        self._removals = removals
+        self._removal: Removal | None = None
         self._acknowledger = Acknowledger(terms.ack, outbox)
         self._inbox = Inbox(max(terms.max_messages, terms.prefetch or 0), terms.max_bytes, gate)
         self._is_ready = False
@@ -186,25 +187,46 @@ class Subscription:
     def unsubscribe(self, headers: dict[str, str] | None = None) -> Deferred[None]:
         """End the subscription; fires when the broker has confirmed it.
 
-        ``headers`` are additional headers of UNSUBSCRIBE, which some brokers require for durable
-        subscriptions. Messages already handed out can still be settled, if the broker allows it.
-        Waiting messages are dropped. In the mode ``auto`` they are still handed out, since the
-        broker would not redeliver them. Fails with :class:`BrokerError` if the broker refuses.
+        ``headers`` are additional headers of UNSUBSCRIBE, by which a broker removes a durable
+        subscription. With them, UNSUBSCRIBE is also sent if the client is not connected: on the
+        next connection, until a broker confirms or refuses it. Fails with
+        :class:`ClientClosedError` if the client is closed before. Messages already handed out can
+        still be settled, if the broker allows it. Waiting messages are dropped. In the mode
+        ``auto`` they are still handed out, since the broker would not redeliver them. Fails with
+        :class:`BrokerError` if the broker refuses.
         """
-        return self._leave(None, headers or {})
+        return self._remove(dict(headers)) if headers else self._leave(None)
 
-    def _leave(self, reason: Exception | None, headers: dict[str, str]) -> Deferred[None]:
+    def _remove(self, headers: dict[str, str]) -> Deferred[None]:
+        """Remove it from the broker, where it does not end with the connection."""
+        if self._removal is None or self._removal.error is not None:
+            is_subscribed = self._end is None and self._outbox.is_current(self._epoch)
+            if self._end is None:
+                self._forget(self)
+                self.end(None)
+            self._removal = Removal(
+                self._outbox,
+                self.id,
+                lambda: self._terms.frame(self.ack),
+                lambda: self._unsubscribe_frame(headers),
+                receipt=self._terms.receipt,
+            )
+            self._removals.add(self._removal, is_subscribed=is_subscribed)
+        return self._removal.wait()
+
+    def _leave(self, reason: Exception | None) -> Deferred[None]:
         if self._end is not None:
             return succeed(None)
         self._forget(self)
         self.end(reason)
         if not self._outbox.is_current(self._epoch):
             return succeed(None)
-        # From 1.1 on the id would suffice, but CoilMQ also requires the destination.
-        names = {"id": self.id, "destination": self.destination}
-        frame = Frame("UNSUBSCRIBE", {**names, **headers})
-        done = self._outbox.send_now(frame, receipt=self._terms.receipt)
+        done = self._outbox.send_now(self._unsubscribe_frame({}), receipt=self._terms.receipt)
         return done.addErrback(ignore_gone)
+
+    def _unsubscribe_frame(self, headers: Mapping[str, str]) -> Frame:
+        # From 1.1 on the id would suffice, but CoilMQ also requires the destination.
+        return Frame("UNSUBSCRIBE", {"id": self.id, "destination": self.destination, **headers})
 
     def when_ended(self) -> Deferred[None]:
         """Fire when the subscription has ended, or fail with the error that ended it."""
@@ -283,7 +305,7 @@ class Subscription:
         error: object = failure.value
         if isinstance(error, ConnectionGoneError):
             self._suspicions = self._suspicions + 1 if error.is_suspect else 0
-            if self._suspicions < _MOST_SUSPICIONS:  # resent on the next connection
+            if self._suspicions < MOST_SUSPICIONS:  # resent on the next connection
                 return
             error = error.reason
         assert isinstance(error, Exception)  # one of the outbox's
@@ -294,7 +316,7 @@ class Subscription:
     def _overflow(self) -> None:
         overflow = QueueOverflowError(f"messages come faster than {self!r} is read")
         _log.error("{overflow}", overflow=overflow)
-        left = self._leave(overflow, {})
+        left = self._leave(overflow)
         left.addErrback(lambda _: None)  # a refusal ends the connection, which is reported
 
     async def _handle_all(self, handler: Handler) -> None:

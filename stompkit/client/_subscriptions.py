@@ -5,6 +5,7 @@ from __future__ import annotations
 from stompkit.client._errors import ClientClosedError
 from stompkit.client._gate import ReadingGate
 from stompkit.client._outbox import Outbox
+from stompkit.client._removals import Removals
 from stompkit.client._subscription import Subscription, Terms
 from stompkit.frames import Frame
 
@@ -20,6 +21,7 @@ class Subscriptions:
         self._gate = gate
         self._by_id: dict[str, Subscription] = {}
         self._last_id = 0
+        self._removals = Removals(outbox, self._by_id.__contains__)
 
     def new_id(self) -> str:
         """Return an unused subscription id."""
@@ -35,7 +37,7 @@ class Subscriptions:
         """
         if terms.id in self._by_id:
             raise ValueError(f"there is a subscription with the id {terms.id!a} already")
-        subscription = Subscription(terms, self._outbox, self._gate, self._remove)
+        subscription = Subscription(terms, self._outbox, self._gate, self._remove, self._removals)
         self._by_id[subscription.id] = subscription
         subscription.announce()  # where there is a connection
         return subscription
@@ -45,6 +47,7 @@ class Subscriptions:
 
     def announce_all(self) -> None:
         """Send SUBSCRIBE for all subscriptions on a new connection."""
+        self._removals.send_all()
         for subscription in list(self._by_id.values()):
             subscription.announce()
 
@@ -57,6 +60,7 @@ class Subscriptions:
         """End all subscriptions of a client that is closed."""
         subscriptions = list(self._by_id.values())
         self._by_id.clear()
+        self._removals.close(closed)
         for subscription in subscriptions:
             subscription.end(closed.reason, closed)
 

@@ -830,3 +830,95 @@ def test_an_error_that_names_no_frame_is_no_refusal_by_itself(
     endpoint.peer.confirm(*endpoint.peer.take("SUBSCRIBE")[-1:])
     net.wait(subscribed)
     assert online(client)
+
+
+# Durable subscriptions, which a lost connection does not end.
+
+
+DURABLE = {"durable": "true", "auto-delete": "false"}
+
+
+@pytest.mark.parametrize("moment", ["disconnected", "unanswered"])
+@pytest.mark.parametrize("server", ["", "RabbitMQ/4.1.0", "ActiveMQ/6.1.0"])
+def test_a_durable_subscription_is_removed_by_the_next_connection(
+    net: Network, moment: str, server: str
+) -> None:
+    endpoint = net.scripted()
+    endpoint.headers["server"] = server
+    client = net.connected(endpoint)
+    subscription, _ = subscribe(net, client, endpoint, headers=DURABLE)
+    if moment == "disconnected":
+        endpoint.peer.drop()
+        net.run()
+    left = subscription.unsubscribe(DURABLE)
+    if moment == "unanswered":
+        net.run()
+        endpoint.peer.drop()
+    net.advance(0.1)
+    assert waits(left)
+    frames = endpoint.peer.take()[1:]
+    commands = [each.command for each in frames]
+    # ActiveMQ removes only inactive ones, and RabbitMQ only active ones.
+    assert commands == ["SUBSCRIBE", "UNSUBSCRIBE"][server.startswith("ActiveMQ") :]
+    assert all(each.headers.items() >= DURABLE.items() for each in frames)
+    endpoint.peer.confirm(*frames)
+    net.wait(left)
+    result(subscription.unsubscribe(DURABLE))
+    endpoint.peer.drop()
+    net.advance(0.2)
+    assert [each.command for each in endpoint.peer.take()] == ["CONNECT"]
+
+
+def test_a_durable_subscription_that_was_left_can_still_be_removed(net: Network) -> None:
+    endpoint = net.scripted(obliging=True)
+    subscription = net.wait(net.connected(endpoint).subscribe(QUEUE, headers=DURABLE))
+    net.wait(subscription.unsubscribe())
+    net.wait(subscription.unsubscribe(DURABLE))
+    last = endpoint.peer.take("UNSUBSCRIBE")[-1]
+    assert last.headers.items() >= DURABLE.items()
+
+
+def test_a_removal_that_no_broker_answers_fails_with_the_client(net: Network) -> None:
+    endpoint = net.scripted()
+    client = net.connected(endpoint)
+    subscription, _ = subscribe(net, client, endpoint, headers=DURABLE)
+    endpoint.refuses = True
+    endpoint.peer.drop()
+    net.run()
+    left = subscription.unsubscribe(DURABLE)
+    result(client.disconnect())
+    failed(left, ClientClosedError)
+    failed(subscription.unsubscribe(DURABLE), ClientClosedError)
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_refused_removal_is_told(net: Network, *, is_named: bool) -> None:
+    endpoint = net.scripted()
+    client = net.connected(endpoint)
+    subscription, _ = subscribe(net, client, endpoint, headers=DURABLE)
+    endpoint.peer.drop()
+    net.run()
+    left = subscription.unsubscribe(DURABLE)
+    for _ in range(1 if is_named else 3):
+        net.advance(10.0)
+        assert waits(left)
+        [frame] = endpoint.peer.take("SUBSCRIBE")
+        endpoint.peer.refuse(frame if is_named else None)
+        net.run()
+    failed(left, BrokerError)
+    net.advance(60.0)
+    assert endpoint.peer.take("SUBSCRIBE") == []
+    assert online(client)
+
+
+def test_a_durable_subscription_made_again_is_not_removed(net: Network) -> None:
+    endpoint = net.scripted()
+    client = net.connected(endpoint)
+    subscription, _ = subscribe(net, client, endpoint, headers=DURABLE | {"id": "x"})
+    left = subscription.unsubscribe(DURABLE)
+    client.subscribe(QUEUE, headers=DURABLE | {"id": "x"})
+    net.run()
+    endpoint.peer.drop()
+    net.advance(0.1)
+    result(left)
+    assert [each.command for each in endpoint.peer.take()] == ["CONNECT", "SUBSCRIBE"]

@@ -31,7 +31,7 @@ from stompkit.client.aio._loop import (
     log_to_logging,
     running_loop,
 )
-from stompkit.client.aio._subscription import Handler, Message, Subscription, when_awaited
+from stompkit.client.aio._subscription import Handler, Message, Subscription, leave, when_awaited
 from stompkit.client.aio._transaction import Transaction
 from stompkit.frames import (
     AFTER_LOGIN,
@@ -234,7 +234,7 @@ class Client:
             concurrency=concurrency,
         )
         wrapped = made.addCallback(Subscription, self._loop)
-        return future_of(wrapped, self._loop, lambda lost: lost.leave())
+        return future_of(wrapped, self._loop, leave)
 
     def _handler(self, handler: Handler) -> Callable[[messages.Message], Deferred[object] | None]:
         def handle(message: messages.Message) -> Deferred[object] | None:

@@ -15,7 +15,7 @@ from stompkit.client._errors import SubscriptionEndedError
 from stompkit.client._messages import AckMode
 from stompkit.client.aio._loop import future_of
 
-__all__ = ["Handler", "Message", "Subscription", "when_awaited"]
+__all__ = ["Handler", "Message", "Subscription", "leave", "when_awaited"]
 
 
 class Message(Content):
@@ -133,13 +133,15 @@ class Subscription:
         """
         return future_of(self._subscription.unsubscribe(headers), self._loop)
 
-    def leave(self) -> None:
-        """End the subscription without waiting; called by the client."""
-        self._subscription.unsubscribe().addErrback(lambda _: None)  # no caller waits for it
-
     def when_ended(self) -> asyncio.Future[None]:
         """Return a future that completes when the subscription ends, or fails with its error."""
         return future_of(self._subscription.when_ended(), self._loop)
+
+
+def leave(subscription: Subscription) -> None:
+    """End a subscription that no caller has received."""
+    left = subscription._subscription.unsubscribe()
+    left.addErrback(lambda _: None)  # no caller waits for the result
 
 
 def when_awaited(outcome: object) -> Deferred[Any] | None:

@@ -1,0 +1,127 @@
+"""The removal of durable subscriptions, which has to reach the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.python.failure import Failure
+
+from stompkit.client._errors import ClientClosedError, ConnectionGoneError
+from stompkit.client._outbox import Outbox
+from stompkit.client._waiters import Waiters
+from stompkit.frames import Frame
+
+__all__ = ["MOST_SUSPICIONS", "Removal", "Removals"]
+
+#: Number of consecutive connections on which a frame has to seem refused by an ERROR without
+#: ``receipt-id``. A single one can have another reason, such as the end of the broker.
+MOST_SUSPICIONS: Final = 3
+
+
+class Removal:
+    """An UNSUBSCRIBE with headers, which ends more than what its connection ends.
+
+    It is sent on each new connection, until a broker has confirmed or refused it.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        id: str,
+        subscribe: Callable[[], Frame],
+        unsubscribe: Callable[[], Frame],
+        *,
+        receipt: bool,
+    ) -> None:
+        """Start unsent; the functions return a new frame each time."""
+        self.id: Final = id
+        #: True when it is confirmed, refused or given up.
+        self.is_over = False
+        #: The reason why it failed.
+        self.error: Exception | None = None
+        #: True if UNSUBSCRIBE may have reached a broker.
+        self.was_sent = False
+        self._outbox = outbox
+        self._subscribe = subscribe
+        self._unsubscribe = unsubscribe
+        self._receipt = receipt
+        self._suspicions = 0
+        self._waiters = Waiters[None]()
+
+    def wait(self) -> Deferred[None]:
+        """Fire when it is confirmed; fails with the errors of :meth:`Subscription.unsubscribe`."""
+        if not self.is_over:
+            return self._waiters.wait()
+        return succeed(None) if self.error is None else fail(self.error)
+
+    def send(self, *, is_subscribed: bool) -> None:
+        """Send UNSUBSCRIBE on the current connection, if there is one.
+
+        RabbitMQ removes only what the connection is subscribed to. ActiveMQ refuses just that.
+        """
+        if not is_subscribed and not self._outbox.is_activemq:
+            subscribed = self._outbox.send_now(self._subscribe(), receipt=self._receipt)
+            subscribed.addErrback(self._failed)
+        if not self.is_over:
+            left = self._outbox.send_now(self._unsubscribe(), receipt=self._receipt)
+            left.addCallbacks(lambda _: self.finish(), self._failed)
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Notify those who wait."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self.error = error
+        if error is None:
+            self._waiters.callback(None)
+        else:
+            self._waiters.errback(error)
+
+    def _failed(self, failure: Failure) -> None:
+        error: object = failure.value
+        if isinstance(error, ConnectionGoneError):
+            self.was_sent = self.was_sent or error.written
+            if error.is_suspect:
+                self._suspicions += 1
+            if not error.is_suspect or self._suspicions < MOST_SUSPICIONS:
+                return  # it is sent again on the next connection
+            error = error.reason
+        assert isinstance(error, Exception)  # one of the outbox's
+        self.finish(error)
+
+
+class Removals:
+    """The removals of a client that are not over."""
+
+    def __init__(self, outbox: Outbox, is_in_use: Callable[[str], bool]) -> None:
+        """Start without removals; *is_in_use* tells if a subscription has an id."""
+        self._outbox = outbox
+        self._is_in_use = is_in_use
+        self._open: list[Removal] = []
+
+    def add(self, removal: Removal, *, is_subscribed: bool) -> None:
+        """Send a removal now or on the next connection."""
+        if self._outbox.refusal is not None:
+            removal.finish(self._outbox.refusal)
+            return
+        self._open = [each for each in self._open if not each.is_over]
+        self._open.append(removal)
+        removal.send(is_subscribed=is_subscribed)
+
+    def send_all(self) -> None:
+        """Send the removals on a new connection."""
+        self._open = [each for each in self._open if not each.is_over]
+        for removal in list(self._open):
+            if removal.was_sent and self._is_in_use(removal.id):
+                # Another subscription has replaced it, whose messages must not be removed.
+                removal.finish()
+            else:
+                removal.send(is_subscribed=False)
+
+    def close(self, closed: ClientClosedError) -> None:
+        """Fail the removals of a client that is closed."""
+        removals, self._open = self._open, []
+        for removal in removals:
+            removal.finish(closed)

@@ -77,6 +77,17 @@ def test_a_delayed_job_is_ready_in_time(front: Front, worker: MemoryWorker) -> N
     assert worker.heard() == reserved(job, b"later")
 
 
+def test_a_job_tells_the_delay_of_its_last_release(worker: MemoryWorker) -> None:
+    job = put(worker, b"x", delay=5)
+    assert about(worker, job)["delay"] == "5"
+    worker.ask(b"kick-job %d\r\n" % job)
+    for delay in (7, 0):
+        assert worker.ask(NOW) == reserved(job, b"x")
+        assert worker.ask(b"release %d 9 %d\r\n" % (job, delay)) == b"RELEASED\r\n"
+        assert about(worker, job)["delay"] == str(delay)
+        worker.ask(b"kick-job %d\r\n" % job)
+
+
 def test_no_job_of_a_paused_tube_is_reserved(front: Front, worker: MemoryWorker) -> None:
     assert worker.ask(b"pause-tube default 4\r\n") == b"PAUSED\r\n"
     job = put(worker, b"x")
@@ -393,6 +404,21 @@ def test_a_put_waits_for_room_where_the_policy_says_so() -> None:
     worker.ask(NOW)
     worker.ask(b"delete %d\r\n" % first)
     assert producer.heard().startswith(b"INSERTED ")
+
+
+def test_a_job_is_found_in_a_store_that_has_only_the_buried_ones() -> None:
+    config = BrokerConfig(
+        window_messages=1,
+        destinations=(DestinationConfig(name="/queue/default", storage="memory"),),
+    )
+    front = Front(MemoryBroker(config, store=MemoryStore()), max_known_jobs=1)
+    worker = front.worker()
+    jobs = [put(worker, b"x") for _ in range(5)]
+    for job in jobs:
+        assert worker.ask(NOW) == reserved(job, b"x")
+        assert worker.ask(b"bury %d 9\r\n" % job) == b"BURIED\r\n"
+    put(worker, b"in memory")
+    assert about(worker, jobs[-1])["state"] == "buried"
 
 
 @pytest.mark.parametrize("has_store", [False, True])

@@ -103,6 +103,7 @@ def test_wire_logs_of_what_is_ok_are_left_out_unless_asked_for() -> None:
     assert "Gamma/1 sends three" not in compact
     assert "Gamma/1 notes three" in compact
     assert '<a class="v OK" href="#1.2/topic/one"' in compact
+    assert "Alpha/1.5 notes one" in to_matrix([gamma, ALPHA]).decode()
     whole = to_matrix([gamma], all_logs=True).decode()
     for case in ("one", "two", "three"):
         assert f"Gamma/1 sends {case}" in whole

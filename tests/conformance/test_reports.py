@@ -125,6 +125,8 @@ def test_matrix_of_one_target_has_a_row_for_each_topic_and_a_column_for_each_ver
     ]
     groups = re.findall(r'<th class="chapter" colspan="4">(.*?)</th>', table)
     assert groups == ["specifications", "robustness", "behaviour"]
+    report.results = [result("robustness/ack/c", Verdict.OK)]
+    assert '<th class="chapter" colspan="2">robustness</th>' in to_html(report).decode()
 
 
 def test_report_goes_into_a_new_folder(tmp_path: Path) -> None:

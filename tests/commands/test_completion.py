@@ -81,6 +81,8 @@ def test_zsh_takes_the_script(script: Callable[[str], str]) -> None:
     text = f"autoload -U compinit; compinit -D\n{script('zsh')}\nprint $_comps[stompkit]"
     assert run([shell("zsh"), "-f"], text) == "_stompkit\n"
     assert "'--browse[show messages without removing them]'" in script("zsh").replace("*--", "--")
+    for argument in ("'*:OF:(history topology)'", "'*:FILE:_files'"):
+        assert argument in script("zsh")
 
 
 def test_files_are_offered_where_there_is_one(script: Callable[[str], str], tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from stompkit._commands.pipeline.command import main
 from stompkit.replication.model.events import Action, RowChange, Source, make_changeset
-from stompkit.replication.sql import SchemaError
+from stompkit.replication.sql import RejectedRowError, SchemaError
 from stompkit.spark.jobs import Pipeline, PipelineError, load
 from stompkit.spark.jobs.analytics import results_of
 from stompkit.spark.jobs.results.base import CHANGES, KEYS, LAG, Mark, Results
@@ -459,6 +459,15 @@ def test_results_in_a_database_are_the_same_after_each_start(target: Target) -> 
         assert results.mark() is None
         assert results.rows(CHANGES, 0) == []
         write(results, 1)
+
+
+def test_tables_of_results_that_can_not_be_created_are_told(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "counts.db")) as connection:
+        connection.execute("CREATE TABLE other (a)")
+        connection.execute("CREATE INDEX stompkit_analytics_lag ON other (a)")
+    with closing(in_sqlite(tmp_path)) as results:
+        with pytest.raises(RejectedRowError, match="already an index named stompkit_analytics_lag"):
+            write(results, 1)
 
 
 def test_missing_column_of_results_is_named_with_the_statement_that_adds_it(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,6 +85,18 @@ def test_tls_without_a_server_that_speaks_it_is_refused(database: Database) -> N
     publisher = MysqlPublisher(url.render_as_string(hide_password=False))
     with pytest.raises(MysqlError, match=r"refuses the connection: .*Check the URL of the source"):
         publisher.run()
+
+
+def test_a_server_that_takes_no_connection_is_not_waited_for(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    dsn = Dsn.parse(f"mysql://u@localhost/?unix_socket={path}&connect_timeout=1")
+    with ThreadPoolExecutor() as threads, socket.socket(socket.AF_UNIX) as other:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            server.listen(0)
+            other.connect(path)  # the only one that may wait
+            with pytest.raises(BlockingIOError):
+                threads.submit(dsn.probe).result(10.0)
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,16 @@ def test_values_of_a_snapshot_are_those_of_the_log(database: Database) -> None:
     check(database, read.after)
 
 
+@pytest.mark.mariadb_only
+def test_a_document_that_nobody_checked_is_text(database: Database) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, j JSON)", "SET check_constraint_checks = 0")
+    reading = Reading(database)
+    database.run("INSERT INTO t VALUES (1, '{no'), (2, '[]')")
+    rows = [each.after for each in reading.changes()]
+    assert rows == [{"id": 1, "j": "{no"}, {"id": 2, "j": []}]
+    assert [each.after for each in Reading(database).changes(snapshot="only")] == rows
+
+
 def test_the_zone_of_a_session_does_not_matter(database: Database) -> None:
     database.run("CREATE TABLE t (id INT PRIMARY KEY, ts TIMESTAMP NULL, dt DATETIME)")
     reading = Reading(database)

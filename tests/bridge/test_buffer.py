@@ -1,12 +1,14 @@
-"""Disk space of a route's buffer."""
+"""Disk space of a route's buffer, and the thread that uses it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from twisted.internet.defer import Deferred
 
-from stompkit.bridge._buffer import Buffer
+from stompkit.bridge._buffer import Buffer, InThread
 from stompkit.spool import Record
 
 __all__: list[str] = []
@@ -61,3 +63,20 @@ def test_what_is_not_confirmed_is_kept(tmp_path: Path) -> None:
     assert again.read(20, 60) == made[20:]
     again.close()
     assert size(tmp_path / "buffer") < 27 * MIB
+
+
+def test_work_waits_for_the_end_of_earlier_work() -> None:
+    begun: list[tuple[Callable[[], object], Deferred[object]]] = []
+
+    def run(work: Callable[[], object]) -> Deferred[object]:
+        begun.append((work, Deferred()))
+        return begun[-1][1]
+
+    in_thread = InThread(run)
+    results = [Deferred.fromCoroutine(in_thread(lambda n=n: n)) for n in range(3)]  # type: ignore[misc]
+    for number, result in enumerate(results):
+        assert len(begun) == number + 1
+        work, done = begun[number]
+        work()
+        done.callback(None)
+        assert result.result == number

@@ -79,12 +79,16 @@ def test_other_programs_can_read_and_write(
         assert message.headers["x"] == "y"
         message.ack()
         reader.consumer.cancel()
-        publish(connection, name, [1, 2], headers={"h": 1})
+        publish(connection, name, [1, 2], headers={"h": 1}, expiration=60)
         client.subscribe(broker.queue())
         frame = client.receive(LONG_S)
         assert frame.body == b"[1, 2]"
         assert frame.headers["content-type"].startswith("application/json")
         assert frame.headers["kombu-header-h"] == "1"
+        # A duration needs no agreement of clocks.
+        reads_clock = broker.name == "activemq"
+        assert frame.headers.get("expiration") == (None if reads_clock else "60000")
+        assert ("expires" in frame.headers) is reads_clock
 
 
 def test_what_is_not_acknowledged_comes_again_when_the_connection_has_ended(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import socket
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from stompkit.frames import Frame
@@ -51,6 +53,24 @@ class Connection(FlowOwner):
         client.setblocking(False)
         self.change()
 
+    def guarded(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Return a function that calls *callback*; its failure ends this connection only.
+
+        Both ends notice that, and the cause is in the log. Without it they would wait for data that
+        the proxy has read but not passed on.
+        """
+
+        def call() -> None:
+            try:
+                callback()
+            except Exception as error:
+                self.server.failed(error)
+                self._cause = f"the proxy has failed: {error!r}", None
+                with suppress(Exception):  # what has failed is perhaps told of the end, too
+                    self.end("reset")
+
+        return call
+
     # Connecting to the broker.
 
     def connect(self) -> None:
@@ -68,7 +88,7 @@ class Connection(FlowOwner):
             status = broker.connect_ex(address)
             if status in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
                 self._sockets["broker"] = broker
-                loop.add_writer(broker, self._tried)
+                loop.add_writer(broker, self.guarded(self._tried))
                 return
             broker.close()
         self._refused("the broker refused the connection")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from stompkit.testing.frames.events import End
@@ -34,6 +34,10 @@ class ConnectionOwner(ABC):
         """Report that a rule has acted."""
 
     @abstractmethod
+    def failed(self, failure: BaseException) -> None:
+        """Keep an error of the proxy itself."""
+
+    @abstractmethod
     def forget(self, number: int, reason: str, by: End | None) -> None:
         """Remove the connection with this number, which has ended."""
 
@@ -47,6 +51,10 @@ class FlowOwner(ABC):
 
     number: int
     server: ConnectionOwner
+
+    @abstractmethod
+    def guarded(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Return a function that calls *callback*; its failure ends this connection only."""
 
     @abstractmethod
     def is_stopped(self, reader: End) -> bool:

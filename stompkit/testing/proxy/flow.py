@@ -144,7 +144,7 @@ class Flow:
             and not self._connection.is_stopped(OTHER[self._sender])
         )
         if wants and not self._is_reading:
-            self._loop.add_reader(self._source, self._read)
+            self._loop.add_reader(self._source, self._connection.guarded(self._read))
         elif self._is_reading and not wants:
             self._loop.remove_reader(self._source)
         self._is_reading = wants
@@ -212,7 +212,7 @@ class Flow:
             item = self._queue[0]
             due = max(item.due, self._free_at if self._rates and item.octets else 0.0)
             if due > self._loop.time():
-                self._timer = self._loop.call_at(due, self._pump)
+                self._timer = self._loop.call_at(due, self._connection.guarded(self._pump))
                 break
             if item.is_plain and len(self._queue) > 1:
                 self._join()
@@ -224,7 +224,7 @@ class Flow:
                 self._conclude(item.passage)
             elif item.passage.slice_bytes:
                 item.due = self._loop.time() + item.passage.pause_s
-                self._timer = self._loop.call_at(item.due, self._pump)
+                self._timer = self._loop.call_at(item.due, self._connection.guarded(self._pump))
                 break
         self._choose_reading()
 
@@ -249,7 +249,7 @@ class Flow:
             sent = target.send(octets)
         except (BlockingIOError, InterruptedError):
             self._is_blocked = True
-            self._loop.add_writer(target, self._unblocked)
+            self._loop.add_writer(target, self._connection.guarded(self._unblocked))
             return False
         except OSError:
             self._connection.lost(OTHER[self._sender])

@@ -34,6 +34,8 @@ _NO_RANDOM: Final = Random(0)
 #: into a reset.
 _LINGER_S: Final = 2.0
 _BACKLOG: Final = 128
+#: Time in seconds until clients are accepted again after an error: retrying at once would loop.
+_RETRY_S: Final = 0.1
 
 
 class Server(ConnectionOwner):
@@ -77,7 +79,10 @@ class Server(ConnectionOwner):
 
     def _failed(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
         """Keep an error that would go unnoticed otherwise."""
-        failure = context.get("exception") or RuntimeError(context["message"])
+        self.failed(context.get("exception") or RuntimeError(context["message"]))
+
+    def failed(self, failure: BaseException) -> None:
+        """Keep the first error of the proxy itself."""
         self.failure = self.failure or failure
 
     def report(self, line: str) -> None:
@@ -86,7 +91,7 @@ class Server(ConnectionOwner):
             try:
                 self._on_event(line)
             except Exception as error:  # no error in the callback may affect the connections
-                self.failure = self.failure or error
+                self.failed(error)
 
     # New connections.
 
@@ -125,10 +130,16 @@ class Server(ConnectionOwner):
                 return
             except ConnectionError:  # the client has gone already
                 continue
-            except OSError:  # no more descriptors, for example: retrying would loop
-                self._stop_listening()
-                raise
+            except OSError as error:  # no more descriptors, for example
+                self.failed(error)
+                self.loop.remove_reader(self._listener)
+                self.loop.call_later(_RETRY_S, self._accept_again)
+                return
             self._take(owned(client))
+
+    def _accept_again(self) -> None:
+        if self._listener is not None:
+            self.loop.add_reader(self._listener, self.accept)
 
     def _take(self, client: socket.socket) -> None:
         for rule in self.rules:
@@ -139,6 +150,9 @@ class Server(ConnectionOwner):
         self._accepted += 1
         connection = Connection(self, self._accepted, client)
         self._connections[connection.number] = connection
+        connection.guarded(lambda: self._begin(connection))()
+
+    def _begin(self, connection: Connection) -> None:
         self.report(f"#{connection.number} opened")
         if self.frames is not None:
             self.frames.opened(connection.number)
@@ -148,7 +162,7 @@ class Server(ConnectionOwner):
         """Accept and read what has come so far, so that the log has it."""
         self.accept()
         for connection in list(self._connections.values()):
-            connection.read_waiting()
+            connection.guarded(connection.read_waiting)()
 
     def forget(self, number: int, reason: str, by: End | None) -> None:
         """Remove a connection that has ended."""

@@ -572,6 +572,42 @@ def test_a_failure_of_what_is_called_is_told_in_the_end(bench: Bench) -> None:
     assert isinstance(told.value.__cause__, ValueError)
 
 
+def test_a_failure_of_the_proxy_ends_one_connection_and_no_later_test(bench: Bench) -> None:
+    def fail(event: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    log = FrameLog(max_events=2)
+    proxy = Proxy("127.0.0.1", bench.upstream.port, frames=log).start()
+    first = bench.wire(proxy)
+    log.wait_for_connections(1)
+    log.hand_on(fail)
+    first.client.sendall(b"SEND\ndestination:/a\n\n\0" * 3)
+    # Neither end waits for data that the proxy has read but not passed on.
+    assert ended(first.client)
+    assert ended(first.broker)
+    for call in (log.settle, log.clear, lambda: log.expect_none("ACK")):
+        call()
+    log.hand_on(None)
+    second = bench.wire(proxy)
+    second.client.sendall(b"ACK\nid:1\n\n\0")
+    assert second.broker.recv(99) == b"ACK\nid:1\n\n\0"
+    assert log.find("ACK")
+    with pytest.raises(RuntimeError, match="the proxy has failed") as told:
+        proxy.stop()
+    assert isinstance(told.value.__cause__, OSError)
+
+
+def ended(end: socket.socket) -> bool:
+    """Return True if the connection ends within the timeout."""
+    end.settimeout(LONG_S)
+    try:
+        while end.recv(99):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
 def test_a_proxy_imports_neither_twisted_nor_asyncio_before_it_runs() -> None:
     code = "import sys, stompkit.testing.proxy; print(*sys.modules)"
     done = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -323,8 +324,10 @@ def test_a_destination_may_be_away(tmp_path: Path, buffered: bool) -> None:  # n
 def test_a_destination_that_cannot_be_reached_is_reported(tmp_path: Path) -> None:
     with free_ports() as [port], launch(LaunchConfig()) as a:
         there = f"stomp://127.0.0.1:{port}"
-        with bridge(tmp_path, table({"a": url(a), "b": there}, MOVE)) as made:
+        sites = {"a": url(a), "b": there}
+        with bridge(tmp_path, table(sites, MOVE, metrics="127.0.0.1:0")) as made:
             made.wait(lambda: f"no connection to 127.0.0.1:{port}: " in made.log)
+            assert re.match(r"metrics at http://127\.0\.0\.1:[1-9]\d*/metrics\n", made.log)
             assert made.end() == 0
 
 

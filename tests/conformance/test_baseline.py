@@ -176,8 +176,9 @@ def test_new_file_names_the_server() -> None:
         'deviation = [{cases = ["1.2/a/one"], verdict = "FAILED", reason = "x"}]\n' + HEAD,
         HEAD + ONE.replace("cases =", '"cases" ='),
         HEAD + ONE.replace('"1.?/a/one"', '"""1.?/a/one"""'),
+        HEAD + ONE.replace('"1.?/a/one"', "'''1.?/a/one'''"),
     ],
-    ids=["in one line", "a quoted key", "a long string"],
+    ids=["in one line", "a quoted key", "a long string", "a long literal string"],
 )
 def test_file_that_can_not_be_kept_as_it_is_written_is_refused(text: str) -> None:
     assert len(msgspec.toml.decode(text, type=Expectations).deviation) == 1

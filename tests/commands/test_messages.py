@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -310,6 +311,16 @@ def test_lines_are_sent_when_they_come(ours: Commands, queue: str) -> None:
             assert ours.take(queue, 1) == [line]
         process.send_signal(signal.SIGINT)
         assert process.wait(LONG_S) == 130
+
+
+def test_what_is_not_sent_yet_stays_unsent_after_a_signal(ours: Commands, queue: str) -> None:
+    arguments = ["--count", "1000000", "--window", "10"]
+    with ours.start("send", queue, "x", *arguments, stderr=subprocess.PIPE) as process:
+        assert ours.take(queue, 1) == [b"x"]
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        assert process.wait(LONG_S) == 130
+    assert time.monotonic() - began < 8.0  # seconds; receipts are awaited for 10
 
 
 def test_a_file_is_a_message(ours: Commands, queue: str, tmp_path: Path) -> None:

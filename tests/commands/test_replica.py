@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -26,6 +26,7 @@ from stompkit.replica import Replica, Rules, TableRules, counter
 from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
 from tests.ports import free_ports
+from tests.replica.running import Nodes
 from tests.servers import SqlServer, mariadb, postgresql
 
 __all__ = ["mariadb", "postgresql"]
@@ -444,6 +445,23 @@ def test_others_are_forgotten_and_asked_for_all(anna: Node) -> None:
     assert anna("retry") == "0 changesets applied\n"
     assert anna("bootstrap").startswith("the rows of another node will be taken")
     assert "bootstrap: running" in anna("status", status=1)
+
+
+def test_rows_that_are_refused_again_fail_a_retry(
+    run: Run, stomp_broker: RunningBroker, tmp_path: Path
+) -> None:
+    with closing(Nodes(stomp_broker, tmp_path)) as nodes:
+        anna, bob = (nodes(branch).start() for branch in ("AA", "BB"))
+        with bob.engine.begin() as connection:
+            connection.exec_driver_sql("CREATE UNIQUE INDEX titles ON notes (title)")
+        for number in range(103):
+            anna.add(str(number), "same")
+        bob.has(anna)
+        assert len(bob.replica.status().problems) == 100
+        bob.close()
+        status, output, _ = run("retry", "--db", bob.url)
+        assert status == 1
+        assert output.count("a row of notes is still refused: ") == 100
 
 
 def test_what_need_not_be_kept_is_forgotten(anna: Node) -> None:

@@ -220,6 +220,18 @@ def test_batch_receives_what_the_broker_has(
         assert [row["event_id"] for row in rows] == [f"sent-{n}" for n in range(first + 20)]
 
 
+def test_only_what_a_selector_takes_is_received(
+    link: Link, broker: RunningBroker, tmp_path: Path
+) -> None:
+    asked = {"hosts": f"127.0.0.1:{broker.port}", "destinations": "/queue/selected"}
+    link.send("/queue/selected", [Text(n) for n in range(20)]).result(_PATIENCE_S)
+    selector = "\"event-id\" = 'sent-7'"
+    options = {"spool": str(tmp_path / "spool"), "selector": selector, **asked}
+    reader = BatchReader(SourceOptions.parse(options))
+    found = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert [body for batch in found for body in batch.column("body").to_pylist()] == [b"body 7"]
+
+
 def test_batch_reads_a_spool_that_somebody_else_fills(
     spark: SparkSession, broker: RunningBroker, tmp_path: Path
 ) -> None:

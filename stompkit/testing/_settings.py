@@ -77,7 +77,8 @@ _MQ: Final = Option(
     "mq",
     "HOST:PORT",
     "use the running broker at this address, such as localhost:61613; stomps://HOST:PORT?ca=FILE "
-    "for TLS, ws:// or wss:// for WebSockets; a second address after a comma is the failover "
+    "for TLS, with &cert=FILE&key=FILE for a client certificate, ws:// or wss:// "
+    "for WebSockets; a second address after a comma is the failover "
     "target (default: start a broker)",
 )
 _BROKER: Final = Option(

@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 from stompkit._commands.shared.broker_options import BrokerUsageError
 from stompkit._common.arguments import Parser
-from stompkit._common.certificates import distrust
+from stompkit._common.certificates import TlsFiles, distrust, refusal
 from stompkit._common.files import reason_of
 from stompkit._common.text import shown
 
@@ -47,8 +47,9 @@ _ADMIN_HELP: Final = """\
 --admin is for stompkit brokers with an admin interface: `stompkit serve --admin
 tcp:15613:interface=127.0.0.1`, or [admin] in the configuration file. The address is HOST:PORT,
 http://HOST:PORT, https://HOST:PORT or unix:PATH. If the interface requires a token, it is the first
-line of --token-file, or the value of STOMPKIT_ADMIN_TOKEN. For https with a private authority, set
-SSL_CERT_FILE to the certificate of that authority.
+line of --token-file, or the value of STOMPKIT_ADMIN_TOKEN. For https with a private authority, add
+?ca=FILE, or set SSL_CERT_FILE to the certificate of that authority. ?cert=FILE&key=FILE names the
+client's certificate and its key, for an interface that requires one; without key, FILE has both.
 """
 
 
@@ -106,7 +107,7 @@ class Admin:
     def __init__(self, url: str, token: str | None = None) -> None:
         """Set the address, without connecting; raises BrokerUsageError if it is invalid."""
         #: Name of the broker for messages.
-        self.label: Final = url
+        self.label: Final = url if url.startswith("unix:") else url.partition("?")[0]
         self._token = token
         self._connection = _connections(url)
         self._deadline_s = math.inf
@@ -188,11 +189,14 @@ class Admin:
         except TimeoutError:
             raise AdminError(f"the broker at {self.label} does not answer in time") from None
         except ssl.SSLCertVerificationError as error:
-            problem = distrust(error, "in the environment variable SSL_CERT_FILE")
+            problem = distrust(error, "with ?ca=FILE behind the address")
             raise AdminError(f"the admin interface at {self.label}: {problem}") from None
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, BrokenPipeError):  # perhaps of our own output
                 raise
+            refused = refusal(error)
+            if refused is not None:
+                raise AdminError(f"the admin interface at {self.label}: {refused}") from None
             problem = shown(reason_of(error))
             raise AdminError(
                 f"cannot connect to the admin interface at {self.label}: {problem}."
@@ -286,16 +290,35 @@ def _connections(url: str) -> Callable[[float], http.client.HTTPConnection]:
     except ValueError:
         # Brackets of an IPv6 address that are not closed, or a port that is none.
         parts, host, port = urlsplit(""), None, None
-    is_whole = parts.path in ("", "/") and not parts.query and parts.username is None
+    files = _tls_files(parts.query)
+    is_whole = parts.path in ("", "/") and files is not None and parts.username is None
+    if any(files or ()) and parts.scheme == "http":
+        raise BrokerUsageError("the options ca, cert and key of an address go with https://")
     if parts.scheme not in ("http", "https") or not host or not is_whole:
         raise BrokerUsageError(
             f"{shown(url)} is not the address of an admin interface: write HOST:PORT,"
-            " http://HOST:PORT, https://HOST:PORT or unix:PATH"
+            " http://HOST:PORT, https://HOST:PORT or unix:PATH, and behind https://HOST:PORT the"
+            " options ca=FILE, cert=FILE and key=FILE"
         )
     name: str = host
     if parts.scheme == "https":
-        context = ssl.create_default_context()
+        context = _context(files or TlsFiles())
         return lambda timeout_s: http.client.HTTPSConnection(
             name, port, timeout=timeout_s, context=context
         )
     return lambda timeout_s: http.client.HTTPConnection(name, port, timeout=timeout_s)
+
+
+def _tls_files(query: str) -> TlsFiles | None:
+    """Return the files that an address names, or None if it has other options."""
+    try:
+        return TlsFiles.parse(query)
+    except ValueError as error:
+        raise BrokerUsageError(str(error)) from None
+
+
+def _context(files: TlsFiles) -> ssl.SSLContext:
+    try:
+        return files.context()
+    except ValueError as error:
+        raise BrokerUsageError(str(error)) from None

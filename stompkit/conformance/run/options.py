@@ -126,7 +126,8 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         "--mq",
         metavar="HOST:PORT",
         type=addresses,
-        help="server to test; stomps://HOST:PORT?ca=FILE for TLS, ws://HOST:PORT/PATH or "
+        help="server to test; stomps://HOST:PORT?ca=FILE for TLS, with "
+        "&cert=FILE&key=FILE for a client certificate, ws://HOST:PORT/PATH or "
         "wss:// for WebSockets, HOST:PORT,HOST:PORT for several nodes",
     )
     target.add_argument(

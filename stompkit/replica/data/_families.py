@@ -28,7 +28,7 @@ def children_last(
         referring = (batch.values_of(row, link.columns)[1] for row in batch.rows)
         for place, values in enumerate(fetch(link) if is_delete else referring):
             parent = None if values is None else places.get(values)
-            if parent is not None and parent != place:
+            if parent is not None:
                 parents[place].append(parent)
     order = parents_first(parents)
     return batch.ordered(reversed(order) if is_delete else order)

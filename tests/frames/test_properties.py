@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from stompkit.frames import (
@@ -46,6 +46,8 @@ NARROW = Limits(
     max_body_bytes=40,
     max_frame_bytes=120,
 )
+#: Finds any example, not the simplest one.
+FIRST = settings(RELAXED, phases=[Phase.generate], database=None)
 versions = st.sampled_from(VERSIONS)
 any_version = st.sampled_from(EVERY_VERSION)
 #: Tolerances: none, all, and any choice of them.
@@ -341,6 +343,12 @@ def test_headers_drawn_can_be_sent(data: st.DataObject, version: Version) -> Non
 @given(st.data(), st.binary(max_size=20))
 def test_chunkings_join_to_what_was_cut(data: st.DataObject, octets: bytes) -> None:
     assert b"".join(data.draw(chunkings(octets))) == octets
+
+
+@pytest.mark.parametrize("declares", [True, False])
+def test_frames_drawn_declare_their_length_or_do_not(*, declares: bool) -> None:
+    sent = client_frames("1.2", commands=["SEND"])
+    find(sent, lambda frame: ("content-length" in frame.headers) is declares, settings=FIRST)
 
 
 def test_commands_can_be_chosen() -> None:

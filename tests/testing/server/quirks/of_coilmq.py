@@ -332,9 +332,11 @@ def passed_on(broker: MemoryBroker, lines: bytes) -> dict[str, str]:
     """Return the headers that a subscriber receives for these header lines."""
     client, other = broker.client("1.1"), broker.client("1.1")
     other.subscribe("/topic/a")
-    client.write(b"SEND\ndestination:/topic/a\n" + lines + b"\nx\0")
+    client.write(b"SEND\ndestination:/topic/a\n" + lines + b"\nx\n\r\ny\0")
     known = ("destination", "subscription", "message-id", "content-length")
     [message] = other.take("MESSAGE")
+    # The head ends at the first blank line.
+    assert message.body == b"x\n\r\ny"
     return {name: value for name, value in message.headers.items() if name not in known}
 
 

@@ -412,6 +412,18 @@ def test_the_picture_shows_lag_direction_and_clashes(hub: Status) -> None:
     )
 
 
+def test_what_is_said_of_a_node_is_inside_its_box(hub: Status) -> None:
+    root = parsed(topology_svg(topology_of([hub], now=NOW)))
+    groups = [each for each in root.iter(f"{SVG}g") if each.find(f"{SVG}rect[@rx]") is not None]
+    assert len(groups) == 5
+    for group in groups:
+        box = group.find(f"{SVG}rect[@rx]")
+        assert box is not None
+        left, width = (float(box.get(name) or 0) for name in ("x", "width"))
+        for each in group.iter(f"{SVG}text"):
+            assert left < float(each.get("x") or 0) < left + width, "".join(each.itertext())
+
+
 def test_a_line_leads_from_each_node_to_each_of_its_channels(hub: Status) -> None:
     root = parsed(topology_svg(topology_of([hub], now=NOW)))
     lines = list(root.iter(f"{SVG}line"))

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, MetaData, String, TypeDecorator, create_engine
+from sqlalchemy import Engine, MetaData, String, TypeDecorator, create_engine, inspect
 from sqlalchemy.orm import (
     DeclarativeBase,
     Mapped,
@@ -234,6 +234,15 @@ def test_rows_are_masked_as_they_would_have_been(scene: Scene) -> None:
     tables = Tables(["orders"], masks={"orders.note": "constant:***"})
     (changeset,) = scene.recover(tables=tables)
     assert [each.after for each in changeset.changes] == [{"id": 1, "note": "***"}]
+
+
+def test_changes_name_the_schema_of_their_table(scene: Scene) -> None:
+    schema = inspect(scene.data).default_schema_name
+    assert schema
+    note(scene, {f"{schema}.orders_update": [1, 9]})
+    (changeset,) = scene.recover()
+    found = sorted((each.action, each.schema) for each in changeset.changes)
+    assert found == [("delete", schema), ("update", schema)]
 
 
 @pytest.mark.parametrize("metadata", [None, Base.metadata])

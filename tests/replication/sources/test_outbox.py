@@ -64,6 +64,17 @@ class GroupTaker:
         return self.futures[-1]
 
 
+class Pauses(Event):
+    """Ends a relay, and notes whether it has paused."""
+
+    has_paused = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait, and note that."""
+        self.has_paused = True
+        return super().wait(timeout)
+
+
 @pytest.fixture
 def outbox(engine: Engine, sessions: sessionmaker[Session]) -> Iterator[Outbox]:
     """An outbox of all tables."""
@@ -358,6 +369,27 @@ def test_one_relay_publishes_at_a_time(
     leading.close()
     assert standby.run_once() == 1
     assert second.sequences == [2]
+
+
+def test_a_relay_that_stands_by_takes_over(
+    sessions: sessionmaker[Session], outbox: Outbox, relays: Any
+) -> None:
+    _add(sessions, 1)
+    leading, taker = relays(Taker(), lease_s=3600.0), Taker()
+    assert leading.run_once() == 1
+    standby = relays(taker, lease_s=3600.0, poll_s=0.01)
+    stop = Pauses()
+    thread = Thread(target=standby.run, args=(stop,))
+    thread.start()
+    try:
+        assert wait_until(lambda: stop.has_paused, PATIENCE_S)
+        _add(sessions, 2)
+        leading.close()
+        assert wait_until(lambda: taker.taken or not thread.is_alive(), PATIENCE_S)
+    finally:
+        stop.set()
+        thread.join()
+    assert taker.sequences == [2]
 
 
 def test_a_relay_that_has_lost_its_lease_publishes_no_more(

@@ -238,7 +238,9 @@ def test_nothing_is_printed_after_close() -> None:
     file = io.StringIO()
     printer = print_sub(["a"], file=file)
     send(change("a", "write", 1))
+    assert not printer.is_closed
     printer.close()
+    assert printer.is_closed
     send(change("a", "write", 2))
     assert file.getvalue() == "a_write -> 1\n"
     assert not file.closed

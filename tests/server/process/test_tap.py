@@ -17,6 +17,8 @@ from twisted.python.usage import UsageError
 
 from stompkit.frames import AFTER_LOGIN
 from stompkit.server import BrokerConfig
+from stompkit.server.process.lifecycle import Lifecycle
+from stompkit.server.process.reload import Reloader
 from stompkit.server.settings.process import Settings
 from stompkit.server.tap import Options, makeService
 from tests.server.processes import (
@@ -203,6 +205,24 @@ def test_a_service_that_was_never_started_can_be_stopped(tmp_path: Path) -> None
     service.stopService().addBoth(ended.append)
     assert ended == [None, None]
     assert not (tmp_path / "data").exists()
+
+
+def test_a_handler_of_sighup_that_the_program_has_set_meanwhile_stays() -> None:
+    options = parsed()
+    reloader = Reloader(Lifecycle(options["settings"], None), None, {}, options["log"])
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        reloader.install()
+        assert signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
+        reloader.remove()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        reloader.install()
+        reloader.remove()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_service_is_made_of_the_options() -> None:

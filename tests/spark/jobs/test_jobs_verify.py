@@ -361,12 +361,18 @@ FAR = {
 ARRAY = {"list TIMESTAMPTZ[]": ["{infinity}", "{{2026-01-01 Z},{12026-01-01 Z}}", "{}", "{NULL}"]}
 
 
-#: Arrays as PostgreSQL writes them, and others with one member changed, by type.
-ARRAYS = {
+#: Arrays and documents as PostgreSQL writes them, and others with one member changed, by type.
+ARRAYS: dict[str, tuple[str, str | None]] = {
     "text[]": (r'{a,NULL,"b c","{}","null","1","\"\\"}', r'{a,NULL,"b c","{}",null,"1","\"\\"}'),
     "int[]": ("[0:2]={1,2,NULL}", "{1,2,3}"),
     "int[][]": ("{{1,2},{3,4}}", "{{1,2},{4,3}}"),
     "numeric[]": ("{1.50,NaN,1e30}", "{1.51,NaN,1e30}"),
+    # Digits that a float does not have.
+    "numeric(40,30)[]": (
+        "{1.000000000000000000000000000010}",
+        "{1.000000000000000000000000000020}",
+    ),
+    "double precision[]": ("{0.1,1e300}", "{0.10000000000000002,1e300}"),
     "real[]": ("{1.1,3.3333333,Infinity}", "{1.1,3.3333335,Infinity}"),
     "bigint[]": ("{9007199254740993}", "{9007199254740992}"),
     "timestamptz[]": ("{2026-11-30 10:00:00.5+02}", "{2026-11-30 10:00:00.6+02}"),
@@ -377,9 +383,22 @@ ARRAYS = {
     "bool[]": ("{t,f,NULL}", "{t,t,NULL}"),
     "bytea[]": (r'{"\\x6162"}', r'{"\\x6163"}'),
     "jsonb[]": (r'{"{\"a\": 1}","[1, 2]",3}', r'{"{\"a\": 1}","[2, 1]",3}'),
+    "json[]": (
+        r'{"{\"a\": 1.50000000000000000001}","\"text\"",NULL}',
+        r'{"{\"a\": 1.50000000000000000002}","\"text\"",NULL}',
+    ),
     "varchar(10)[]": ("{größer}", "{}"),
     "inet[]": ("{10.0.0.1}", "{10.0.0.2}"),
     "int4range[]": ('{"[1,5)"}', '{"[1,6)"}'),
+    # No arrays, but with arrays inside.
+    "jsonb": (
+        '{"a": [1.50, 0.30000000000000000001, 1e30], "b": 12345678901234567890123}',
+        '{"a": [1.50, 0.30000000000000000002, 1e30], "b": 12345678901234567890123}',
+    ),
+    "json": ('[1.50, 1e400, {"a": "1"}]', '[1.50, 1e401, {"a": "1"}]'),
+    "jsonb NOT NULL DEFAULT 'null'": ("1.50000000000000000001", "1.50000000000000000002"),
+    "jsonb DEFAULT '{}'": ("null", None),
+    "json DEFAULT '1.5'": (f"[{'9' * 5000}]", f"[{'9' * 4999}8]"),
 }
 
 

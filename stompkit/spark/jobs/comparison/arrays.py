@@ -11,6 +11,7 @@ from sqlalchemy.types import ARRAY
 
 from stompkit.replication.sql import TargetColumn
 from stompkit.replication.sql.families import family_of
+from stompkit.spark.jobs.comparison.json_numbers import parsed, written
 
 __all__ = ["array_text", "has_numbers"]
 
@@ -31,7 +32,7 @@ def array_text(value: Any, item: Callable[[str], Any]) -> str:
     """Return an array as JSON, with normalised members; raises ValueError for other texts."""
     if isinstance(value, str):
         try:
-            value = json.loads(value) if value.startswith("[") else _members(value)
+            value = parsed(value) if value.startswith("[") else _members(value)
         except json.JSONDecodeError:
             # The bounds of an array that does not begin with 1.
             value = _members(value.partition("=")[2])
@@ -73,5 +74,5 @@ def _normalised(value: Any, item: Callable[[str], Any]) -> Any:
     if isinstance(value, bool):
         return "t" if value else "f"
     if isinstance(value, dict):
-        return json.dumps(value, sort_keys=True)
+        return written(value, str)
     return str(item(str(value)))

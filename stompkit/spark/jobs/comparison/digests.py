@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -29,13 +30,14 @@ __all__ = ["BUCKETS", "Digests", "Found", "Key", "Range", "Side", "digests_by_ta
 BUCKETS: Final = 1024
 _PAGE: Final = 5000
 #: Type families that PostgreSQL writes as text, in the forms that these settings give.
-_AS_TEXT: Final = frozenset({"interval", "date", "time", "datetime", "other"})
+_AS_TEXT: Final = frozenset({"interval", "date", "time", "datetime", "json", "other"})
 #: Arrays that a copy has as text.
 _ARRAYS: Final = frozenset({"array", "numbers"})
 _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "date": date.fromisoformat,
     "time": time.fromisoformat,
     "datetime": datetime.fromisoformat,
+    "json": json.loads,
 }
 _POSTGRESQL: Final = ("datestyle = 'ISO'", "intervalstyle = 'iso_8601'", "timezone = 'UTC'")
 
@@ -270,8 +272,9 @@ def _run(sides: tuple[Side, ...], batches: Iterator[pa.RecordBatch]) -> Iterator
 def _selected(column: TargetColumn, meaning: Meaning, backend: str) -> str:
     """Return an SQL expression whose value represents a column's value completely.
 
-    Drivers of PostgreSQL convert days and months of intervals to hours, and fail for times without
-    a Python type: infinity, years before 1 and after 9999, 24:00, also in ranges and arrays.
+    Drivers of PostgreSQL convert days and months of intervals to hours, and digits of JSON to
+    floats. They fail for times without a Python type: infinity, years before 1 and after 9999,
+    24:00, also in ranges and arrays.
     """
     if backend == "postgresql":
         if column.family in _AS_TEXT or (column.family == "array" and meaning in _ARRAYS):

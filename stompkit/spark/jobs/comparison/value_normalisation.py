@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
@@ -18,6 +17,7 @@ from stompkit.replication.model.values import Interval
 from stompkit.replication.sql import TargetColumn
 from stompkit.replication.sql.moments import postgresql_moment, time_of_text
 from stompkit.spark.jobs.comparison.arrays import array_text, has_numbers
+from stompkit.spark.jobs.comparison.json_numbers import parsed, written
 
 __all__ = ["Meaning", "Read", "is_single", "meaning_of", "reader"]
 
@@ -102,7 +102,6 @@ def reader(meaning: Meaning, family: str, backend: str) -> Read:
     if meaning in ("document", "documents"):
         convert = _document(
             is_text=family not in ("json", "array"),
-            is_parsed=family == "json" and backend == "postgresql",
             is_mixed=meaning == "document",
         )
     else:
@@ -246,35 +245,21 @@ def _char(value: Any) -> Any:
     return str(value).rstrip(" ")
 
 
-def _document(*, is_text: bool, is_parsed: bool, is_mixed: bool) -> Read:
+def _document(*, is_text: bool, is_mixed: bool) -> Read:
     def read(value: Any) -> Any:
         if isinstance(value, bytes):
             value = value.decode()
-        is_whole = isinstance(value, str) and value.lstrip()[:1] in ("{", "[")
-        if isinstance(value, str) and not is_parsed and (is_whole or not is_text):
-            value = json.loads(value)
-        if value is None:
-            return None
+        text = value.strip() if isinstance(value, str) else ""
+        if text and (not is_text or text[0] in "{["):
+            value = parsed(text)
         if is_mixed and isinstance(value, str):
             return value
-        return json.dumps(_plain(value), sort_keys=True)
+        if is_mixed and isinstance(value, Decimal):
+            # A copy of text has the digits as they are written.
+            return text
+        return written(value, _number)
 
     return read
-
-
-def _plain(value: Any) -> Any:
-    """Return a document with normalised numbers."""
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    if isinstance(value, (float, Decimal)):
-        number = _number(value)
-        return number if isinstance(number, int) else float(value)
-    # Members of arrays.
-    return str(value)
 
 
 _READ: Final[dict[Meaning, Read]] = {

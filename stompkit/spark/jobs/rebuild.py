@@ -29,6 +29,7 @@ from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import SchemaError, ranks_of
 from stompkit.spark.jobs.history import SCHEMA, Past, open_past
 from stompkit.spark.jobs.past_staging import PastStaging
+from stompkit.spark.jobs.runs.known_names import KnownNames
 from stompkit.spark.jobs.runs.left_out import LeftOut
 from stompkit.spark.jobs.runs.resume import check_gap, forget_checkpoint, going_on
 from stompkit.spark.jobs.settings import (
@@ -40,6 +41,7 @@ from stompkit.spark.jobs.settings import (
 from stompkit.spark.jobs.spill import Spill
 from stompkit.spark.jobs.tables import Tables
 from stompkit.spark.jobs.wording import in_words_of_the_file
+from stompkit.spark.names import NamesFound
 from stompkit.spark.states import Choice
 from stompkit.spark.targets.base import Job, StagingLostError, chunks
 from stompkit.spark.targets.sql import SqlTarget
@@ -55,7 +57,6 @@ _LONGEST_PAUSE_S: Final = 15.0
 _MOST_CHANGES: Final = 100_000
 #: Maximum number of attempts of the rebuild, if the server has lost staged data.
 _MOST_ATTEMPTS: Final = 10
-_SEPARATOR: Final = "\0"
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,8 @@ class _Rebuild:
         )
         self._staging: Final = PastStaging(self._target, self._job)
         self._sources: set[tuple[str, str]] = set()
+        #: Also those of tables that the settings leave out.
+        self._names: Final = NamesFound()
         #: True if the target was reachable.
         self._is_begun = False
         #: Numbers of changes that the last attempt has read, and could not apply.
@@ -227,9 +230,11 @@ class _Rebuild:
             _log.warning("the rebuild starts over: %s", reason)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
-        goes_on = self._set_fence() and self._is_own
+        goes_on = self._is_own and self._past.fence is not None
         if goes_on:
-            LeftOut(self._settings, "replicate").forget_selected()
+            # Before the job can go on from here; it forgets them if it starts over.
+            self._note_names()
+        self._set_fence()
         return Rebuilt(self._past.name, self._changes, self._letters, self._counts(), goes_on)
 
     def _make(self, tell: Callable[[int], None], *, is_first: bool) -> None:
@@ -271,15 +276,10 @@ class _Rebuild:
 
     def _admit(self, chunk: Sequence[pa.RecordBatch]) -> None:
         """Reject tables with rows, unless they are to be replaced."""
-        found: set[str] = set()
         for batch in chunk:
-            filled = [pc.fill_null(batch.column(name), "") for name in ("schema", "table")]
-            found.update(pc.unique(pc.binary_join_element_wise(*filled, _SEPARATOR)).to_pylist())
-        new = {
-            (schema, table)
-            for schema, _, table in (name.partition(_SEPARATOR) for name in found)
-            if table and self._job.choice.has(schema, table)
-        } - self._sources
+            self._names.add(batch)
+        chosen = {each for each in self._names.names if self._job.choice.has(*each)}
+        new = chosen - self._sources
         self._sources |= new
         if self._replaces or not new:
             return
@@ -339,16 +339,22 @@ class _Rebuild:
         with self._tables.transaction() as connection:
             connection.execute(statement)
 
-    def _set_fence(self) -> bool:
+    def _note_names(self) -> None:
+        """Note the tables of the past as if the job replicate had read their changes."""
+        KnownNames(self._settings, "replicate").add(self._names.names)
+        left_out = LeftOut(self._settings, "replicate")
+        left_out.forget_selected()
+        left_out.add(self._names.names)
+
+    def _set_fence(self) -> None:
         """Set the fence, so that the job replicate resumes from here if the data is complete."""
         if self._past.fence is None:
-            return False
+            return
         spool, ordinals = self._past.fence
         books, name = self._tables.books, self._settings.name
         with self._tables.transaction() as connection:
             before = books.lock(connection, name, spool)
             books.store(connection, name, spool, before, ordinals)
-        return True
 
     def _counts(self) -> dict[str, int]:
         counts = {}

@@ -16,7 +16,8 @@ from stompkit.spark.jobs import JobName, Pipeline, PipelineError, load
 from stompkit.spark.jobs.rebuild import rebuild
 from stompkit.spark.names import NamesFound, dump
 from stompkit.spark.names import load as load_names
-from stompkit.spool import Record
+from stompkit.spool import Record, SpoolReader
+from stompkit.spool.retention import retain
 from tests.spark.change_rows import batch_of, row_of
 from tests.spark.messages import BEGIN, fill, records_of
 
@@ -212,6 +213,24 @@ def test_table_that_a_rebuild_has_left_out_is_not_selected_unnoticed(
     assert rebuild(load(file), replace=True).rows == {"shop.orders": 1}
     describe(file, "")
     with pytest.raises(PipelineError, match=r"left out .* 'shop.customers' and 1 other so far"):
+        Pipeline(load(file), "replicate", once=True, spark=spark).run()
+
+
+def test_tables_that_only_the_history_has_are_known_as_read(
+    spark: SparkSession, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = ([each] for each in messages(1, 9, "orders", "customers", "lines"))
+    spool = fill(file.parent / "spool", *first, segment_bytes=1 << 8)
+    describe(file, '[apply]\ntables = ["orders", "lines"]', events="history = true")
+    Pipeline(load(file), "events", once=True, spark=spark).run()
+    fill(spool, *([each] for each in messages(9, 14, "orders")), segment_bytes=1 << 8)
+    Pipeline(load(file), "events", once=True, spark=spark).run()
+    retain(spool, max_bytes=1)
+    assert min(SpoolReader(spool).floor()) >= 8
+    assert rebuild(load(file), create=True).rows == {"shop.lines": 1, "shop.orders": 1}
+    assert warnings(file, "replicate", spark, caplog) == []
+    describe(file, "", events="history = true")
+    with pytest.raises(PipelineError, match=r"left out .* 'shop.customers' so far"):
         Pipeline(load(file), "replicate", once=True, spark=spark).run()
 
 

@@ -6,8 +6,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -24,18 +24,18 @@ from stompkit.spark.fence import Span, TargetBehindError
 from stompkit.spark.java import SparkError
 from stompkit.spark.jobs.progress import Progress
 from stompkit.spark.jobs.runs.behind import Beginning, beginning
-from stompkit.spark.jobs.runs.checkpoint import Checkpoint, Offset
+from stompkit.spark.jobs.runs.checkpoint import Checkpoint
 from stompkit.spark.jobs.runs.failures import Failures
 from stompkit.spark.jobs.runs.job_lock import alone
 from stompkit.spark.jobs.runs.known_names import KnownNames
 from stompkit.spark.jobs.runs.left_out import LeftOut
 from stompkit.spark.jobs.runs.serving import serving
 from stompkit.spark.jobs.runs.session import InterruptedStartError, is_gone, listening, session
-from stompkit.spark.jobs.runs.source import former_reader, stream
+from stompkit.spark.jobs.runs.source import former_reader, opened, stream
 from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings, seconds
 from stompkit.spark.jobs.work import Aggregating, Work, work_of
 from stompkit.spark.stream.options import SourceOptions
-from stompkit.spool import SpoolError, SpoolReader, SpoolUnavailableError
+from stompkit.spool import SpoolError, SpoolReader
 
 __all__ = ["Pipeline", "Progress"]
 
@@ -145,7 +145,19 @@ class Pipeline:
         return self._is_stopping and isinstance(error, Exception) and is_gone()
 
     def _run(self) -> None:
-        with self._session() as spark:
+        try:
+            # Before Spark, whose start takes seconds.
+            if (reader := self._spool()) is not None:
+                self._fence(reader)
+        except _StoppingError:
+            return
+        begun: AbstractContextManager[SparkSession]
+        if self._spark is None:
+            self._on_step("starting Spark")
+            begun = session(self.settings, self.job, log_level=self._log_level)
+        else:
+            begun = nullcontext(self._spark)
+        with begun as spark:
             if self._is_stopping:
                 return
             self._checkpoint = Checkpoint(spark, self.settings.checkpoint_of(self.job))
@@ -170,12 +182,9 @@ class Pipeline:
 
     def _beginning(self) -> Beginning:
         """Return the start of the query, according to the target; raises PipelineError."""
-        try:
-            reader = self._patiently("the start", self._open)
-        except SpoolUnavailableError as error:
-            raise PipelineError(str(error)) from None
-        except SpoolError:
-            return "checkpoint"  # the source creates the spool, or reports the error
+        reader = self._spool()
+        if reader is None:
+            return "checkpoint"
         self._heads = self._patiently("the start", reader.head)
         if warning := self._patiently("the start", lambda: former_reader(self.settings, reader)):
             _log.warning("%s", warning)
@@ -184,14 +193,9 @@ class Pipeline:
         last = None
         if batch_id is not None:
             last = self._checkpoint.offset(batch_id)
-            if last is None or not _is_of(last, reader):
+            if last is None or not last.is_of(reader):
                 return "checkpoint"  # Spark or the source reports the error
-        try:
-            fence = self._patiently("the start", lambda: self._work.fence(reader.id))
-        except _StoppingError:
-            raise
-        except Exception as error:
-            raise PipelineError(self._failures.reason_of(error)) from error
+        fence = self._fence(reader)
         if fence:
             self._left_out.check()
         else:
@@ -208,6 +212,19 @@ class Pipeline:
             except TargetBehindError as behind:
                 raise PipelineError(self._failures.behind(behind)) from None
         return "checkpoint"
+
+    def _spool(self) -> SpoolReader | None:
+        """Return the spool, or ``None`` if the source creates it; raises PipelineError."""
+        return opened(self.settings, self.job, lambda: self._patiently("the start", self._open))
+
+    def _fence(self, reader: SpoolReader) -> dict[int, int]:
+        """Return how far the target is; raises PipelineError."""
+        try:
+            return self._patiently("the start", lambda: self._work.fence(reader.id))
+        except _StoppingError:
+            raise
+        except Exception as error:
+            raise PipelineError(self._failures.reason_of(error)) from error
 
     def _begin(self, spark: SparkSession) -> StreamingQuery:
         """Start the query; raises PipelineError if Spark rejects its checkpoint."""
@@ -379,21 +396,5 @@ class Pipeline:
         with self._lock:
             self._progress = replace(self._progress, **changes)
 
-    @contextmanager
-    def _session(self) -> Iterator[SparkSession]:
-        if self._spark is not None:
-            yield self._spark
-            return
-        self._on_step("starting Spark")
-        with session(self.settings, self.job, log_level=self._log_level) as spark:
-            yield spark
-
     def _query_name(self) -> str:
         return f"{self.settings.name}-{self.job}"
-
-
-def _is_of(offset: Offset, reader: SpoolReader) -> bool:
-    """Return True if an offset belongs to this spool, and not to another or a newer copy."""
-    heads = dict(enumerate(reader.head()))
-    is_there = all(end <= heads.get(number, -1) for number, end in offset.ends.items())
-    return offset.spool == reader.id and is_there

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,3 +108,18 @@ def test_a_signal_to_all_processes_ends_a_job_quietly(file: Path, moment: str) -
     assert process.returncode == 0
     assert errors[-1].startswith("ended  ")
     assert [line for line in errors if "refused" in line or "Traceback" in line] == [], errors
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"), [("spool", "there is no spool in "), ("target", "target.url: ")]
+)
+def test_what_is_missing_is_told_before_spark_starts(file: Path, missing: str, told: str) -> None:
+    if missing == "spool":
+        shutil.rmtree(file.parent / "spool")
+    else:
+        (file.parent / "copy.sqlite").write_text("not a database" * 1000)
+    with running(file, "--once") as process:
+        errors = process.communicate(timeout=WAIT_S)[1].splitlines()
+    assert process.returncode == 1
+    assert "starting Spark" not in errors
+    assert [line for line in errors if told in line], errors

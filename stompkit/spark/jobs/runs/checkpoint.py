@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from stompkit._common.files import describe
 from stompkit.spark.fence import Span
 from stompkit.spark.jobs.settings import PipelineError
+from stompkit.spool import SpoolReader
 
 __all__ = ["Checkpoint", "Offset", "put_aside"]
 
@@ -27,6 +28,12 @@ class Offset(NamedTuple):
     ends: dict[int, int]
     #: The whole offset, in JSON.
     text: str
+
+    def is_of(self, reader: SpoolReader) -> bool:
+        """Return True if the offset belongs to this spool, and not to another or a newer copy."""
+        heads = dict(enumerate(reader.head()))
+        is_there = all(end <= heads.get(number, -1) for number, end in self.ends.items())
+        return self.spool == reader.id and is_there
 
 
 class Checkpoint:

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from stompkit.spark.jobs.settings import PipelineSettings
+from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings
 from stompkit.spark.ship import is_remote
-from stompkit.spool import SpoolReader
+from stompkit.spark.stream.options import SourceOptions
+from stompkit.spool import SpoolError, SpoolReader, SpoolUnavailableError
 
-__all__ = ["former_reader", "stream"]
+__all__ = ["former_reader", "opened", "stream"]
 
 _NAME: Final = "stomp"
 #: Held between registering a data source in the session and loading it by name.
 _registering: Final = threading.Lock()
+
+
+def opened(
+    settings: PipelineSettings, job: JobName, open_: Callable[[], SpoolReader]
+) -> SpoolReader | None:
+    """Return the spool of a job, or ``None`` if its source creates it; raises PipelineError."""
+    try:
+        return open_()
+    except SpoolError as error:
+        options = SourceOptions.parse(settings.source_options(job))
+        if options.broker is None or isinstance(error, SpoolUnavailableError):
+            raise PipelineError(settings.without_secrets(str(error).rstrip("."))) from None
+        return None
 
 
 def former_reader(settings: PipelineSettings, spool: SpoolReader) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -56,6 +57,8 @@ logger.native.level = error
 """
 _LOGGING_PATH: Final = Path("conf", "log4j2.properties")
 _LOOPBACK: Final = "127.0.0.1"
+#: Variables for the start of the JVM. A ``spark-submit`` of this process must not have them.
+_VARIABLES: Final = ("SPARK_CONF_DIR", "SPARK_HOME", "SPARK_LOCAL_IP")
 
 
 def spark_session(
@@ -75,10 +78,38 @@ def spark_session(
     ``archives_classes`` the end of this process waits for the JVM to write an archive of its
     classes, once for each Java and version of Spark: later sessions start in half of the time.
 
-    A new session also sets up the environment of this process: Python for the workers, a Java (see
-    :class:`SparkError`), and the loopback interface for a local session. The time zone is UTC.
-    Raises :class:`SparkError` if there is no Java.
+    A new session also sets up the environment of this process: Python for the workers, and a Java
+    (see :class:`SparkError`). Spark's own variables, such as the loopback interface of a local
+    session, are for its JVM only: programs that this process starts do not inherit them. The time
+    zone is UTC. Raises :class:`SparkError` if there is no Java.
     """
+    with _environment_kept():
+        return _session(name, master, config, remote, profile, archives_classes=archives_classes)
+
+
+@contextmanager
+def _environment_kept() -> Iterator[None]:
+    """Restore the variables that the start of a JVM reads."""
+    before = {name: os.environ.get(name) for name in _VARIABLES}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _session(
+    name: str,
+    master: str | None,
+    config: Mapping[str, str] | None,
+    remote: str | None,
+    profile: Literal["default", "test"],
+    *,
+    archives_classes: bool,
+) -> SparkSession:
     settings = dict(_CONFIG)
     builder: SparkSession.Builder = SparkSession.builder
     builder = builder.appName(name)
@@ -129,7 +160,7 @@ def _cores(master: str) -> int:
 
 
 def _prepare_process(*, archives_classes: bool) -> str:
-    """Set up the environment of the JVM, and return options for it."""
+    """Set the environment for the JVM, and return options for it."""
     java_home = find_java_home()
     os.environ["JAVA_HOME"] = str(java_home)
     home = _spark_home()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +15,16 @@ from stompkit.spark import SparkError, java, session
 from stompkit.spark.java import find_java_home
 from stompkit.spark.ship import archive
 
+#: Starts a session, and shows the variables of Spark that other programs would inherit.
+STARTING = """
+import os
+from stompkit.spark import spark_session
+
+spark = spark_session("a", master="local[1]", profile="test")
+places = ("SPARK_CONF_DIR", "SPARK_HOME", "SPARK_LOCAL_IP", "SPARK_LOG_DIR")
+print(*(name for name in places if name in os.environ))
+spark.stop()
+"""
 _SHOW = ("-XshowSettings:properties", "-version")
 
 
@@ -87,6 +99,22 @@ def test_spark_has_a_home_in_which_workers_find_no_archive() -> None:
     assert (home / "jars").is_dir()
     assert not (home / "python").exists()
     assert session._spark_home() == home
+
+
+def test_programs_that_a_process_with_a_session_starts_have_their_own_spark(
+    java_home: Path,
+) -> None:
+    kept = {name: each for name, each in os.environ.items() if not name.startswith("SPARK_")}
+    environment = kept | {"JAVA_HOME": str(java_home), "PATH": os.defpath}
+    for own in ({}, {"SPARK_LOCAL_IP": "127.0.0.1"}):
+        done = subprocess.run(
+            [sys.executable, "-c", STARTING],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment | own,
+            check=True,
+        )
+        assert done.stdout.split() == list(own)
 
 
 @pytest.mark.parametrize(("master", "cores"), [("local", 1), ("local[3]", 3), ("local[2,4]", 2)])

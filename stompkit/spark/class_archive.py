@@ -24,6 +24,8 @@ __all__ = ["archive_options", "writes_archive"]
 _BASE: Final = Path("lib", "server", "classes.jsa")
 #: Verify the checksum of the archive, and do not print each class that cannot be archived.
 _OPTIONS: Final = "-XX:+VerifySharedSpaces -Xlog:cds=off -Xlog:cds+dynamic=off"
+#: Number of archives to keep: so many Javas, or sets of jars, can be used in turn.
+_MOST: Final = 3
 #: Time in seconds for which the writing of the archive is waited for.
 _END_S: Final = 60.0
 
@@ -42,6 +44,9 @@ def archive_options(home: Path, java_home: Path, *, writes: bool) -> str:
     key = _key(home / "jars", java_home)
     for archive in home.glob(f"classes-{key}-*.jsa"):
         if _is_whole(archive):
+            with suppress(OSError):
+                # Those that are used last stay.
+                os.utime(archive)
             return f'-XX:SharedArchiveFile="{archive}" {_OPTIONS}'
     if not writes:
         return ""
@@ -84,8 +89,14 @@ def _is_whole(archive: Path) -> bool:
     return False
 
 
+def _unused(home: Path) -> set[Path]:
+    """Return the archives that exceed the number to keep, least recently used."""
+    times = [(each.stat().st_mtime_ns, each) for each in home.glob("classes-*.jsa")]
+    return {each for _, each in sorted(times, reverse=True)[_MOST:]}
+
+
 def _keep(new: Path, lock: FileLock, process_id: int) -> None:
-    """End the JVM, and put its archive in place of all earlier ones."""
+    """End the JVM, and put its archive in place of the earlier one."""
     process = getattr(SparkContext._gateway, "proc", None)
     if os.getpid() != process_id or not isinstance(process, Popen):
         return
@@ -95,11 +106,10 @@ def _keep(new: Path, lock: FileLock, process_id: int) -> None:
         # An archive of a JVM that was killed meanwhile may be incomplete.
         if process.wait(_END_S) == 0 and new.is_file():
             sync_path(new)
-            earlier = list(new.parent.glob("classes-*.jsa"))
+            earlier = set(new.parent.glob(f"{new.stem}-*.jsa"))
             archive = new.replace(new.with_name(f"{new.stem}-{new.stat().st_size}.jsa"))
-            for other in earlier:
-                if other != archive:
-                    other.unlink(missing_ok=True)
+            for left in (earlier - {archive}) | _unused(new.parent):
+                left.unlink(missing_ok=True)
     except (OSError, TimeoutExpired, KeyboardInterrupt):
         # The next start is as slow as this one, and tries again.
         return

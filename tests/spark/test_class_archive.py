@@ -79,6 +79,28 @@ def test_the_second_session_uses_the_classes_of_the_first(
     assert run(environment) == "neither"
 
 
+@pytest.mark.matrix
+@pytest.mark.skipif(sys.platform != "linux", reason="maps of a process are in /proc")
+def test_javas_that_are_used_in_turn_keep_their_archives(
+    environment: dict[str, str], java_home: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "java"
+    other.mkdir()
+    for each in java_home.iterdir():
+        (other / each.name).symlink_to(each)
+    assert run(environment, "write") == "writes"
+    (first,) = archives(tmp_path)
+    unused = [first.with_name(f"classes-{number:016x}-0.jsa") for number in range(3)]
+    for used, each in enumerate(unused):
+        each.touch()
+        os.utime(each, (used, used))
+    assert run(environment | {"JAVA_HOME": str(other)}, "write") == "writes"
+    # As many as are used in turn, and no more.
+    assert len(archives(tmp_path)) == 3
+    assert {first, unused[-1]} < set(archives(tmp_path))
+    assert run(environment) == "uses"
+
+
 @pytest.fixture
 def home(tmp_path: Path, environment: dict[str, str]) -> Path:
     home = tmp_path / "home"

@@ -457,6 +457,32 @@ def test_a_full_disk(tmp_path: Path, lines: LogLines) -> None:
     lines.add(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+#: Logs before the disk is full, meanwhile and later. A file of limited size stands for the disk.
+FULL_LOG = """
+import resource, signal, sys
+from twisted.logger import Logger, globalLogPublisher
+from stompkit.server.log.observer import LogObserver, LogSwitch
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+globalLogPublisher.addObserver(LogObserver(sys.stdout, LogSwitch("json")))
+logger = Logger()
+for size, count, when in ((1_000, 20, "full"), (resource.RLIM_INFINITY, 2, "later")):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    for number in range(count):
+        logger.info("{when} {number}", when=when, number=number)
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_no_line_of_a_log_is_cut_where_the_disk_was_full(tmp_path: Path, unbuffered: str) -> None:
+    log = tmp_path / "log"
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with log.open("a") as stream:
+        subprocess.run([sys.executable, "-c", FULL_LOG], check=True, stdout=stream, env=environment)
+    messages = [json.loads(line)["message"] for line in log.read_text("utf-8").splitlines()]
+    assert messages[0] == "full 0"
+    assert messages[-2:] == ["later 0", "later 1"]
+
+
 # Clients.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from stompkit._common.arguments import Parser
 from stompkit._common.collector import without_collection
 from stompkit._common.files import describe
 from stompkit._common.spelling import did_you_mean
+from stompkit._common.style import whole
 
 __all__ = ["COMMANDS", "Command", "command_of", "main"]
 
@@ -109,8 +111,11 @@ exit status: 0 success; 1 failure, with the reason on standard error; 2 wrong co
 130 interrupted. The --help of a command lists further statuses.
 """
 
+_FAILED: Final = 1
 _USAGE: Final = 2
 _INTERRUPTED: Final = 128 + signal.SIGINT
+#: Errors of a write to a full disk, or beyond a limit of the user or of the file.
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Command(Protocol):
@@ -141,6 +146,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit status."""
+    sys.stdout, sys.stderr = whole(sys.stdout), whole(sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         # Characters that the terminal cannot show are printed as escape sequences.
         if isinstance(stream, TextIOWrapper):
@@ -154,6 +160,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has closed the pipe, as `head` does; the interpreter must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in _NO_ROOM or error.filename is not None:
+            raise
+        print(
+            f"stompkit: cannot write all output: {error.strerror}. Free disk space, and repeat the"
+            " command",
+            file=sys.stderr,
+        )
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILED
     return status
 
 

@@ -1,11 +1,12 @@
-"""Colours in a terminal."""
+"""Standard streams: colours in a terminal, and texts that are written as a whole."""
 
 from __future__ import annotations
 
+import io
 import os
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
-__all__ = ["Style"]
+__all__ = ["Style", "whole"]
 
 _CODES: Final = {
     "bold": "1",
@@ -38,3 +39,27 @@ class Style:
             return text
         codes = ";".join(_CODES[name] for name in names)
         return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def whole(stream: TextIO) -> TextIO:
+    """Return a stream that writes all of a text at once, or raises OSError.
+
+    A standard stream is not buffered if Python is started so, as with PYTHONUNBUFFERED. If the disk
+    has room for a part of a text only, Python then drops the rest without an error.
+    """
+    if not isinstance(getattr(stream, "buffer", None), io.RawIOBase):
+        return stream
+    raw = io.FileIO(stream.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(
+        _Whole(raw), encoding=stream.encoding, errors=stream.errors, write_through=True
+    )
+
+
+class _Whole(io.BufferedWriter):
+    """Passes each write on at once; what was not taken is tried again with the next one."""
+
+    def write(self, data: Any, /) -> int:
+        """Write all, or raise OSError."""
+        count = super().write(data)
+        self.flush()
+        return count

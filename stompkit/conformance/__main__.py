@@ -14,7 +14,7 @@ from textwrap import wrap
 from typing import NoReturn
 
 from stompkit._common.spelling import closest, with_article
-from stompkit._common.style import Style
+from stompkit._common.style import Style, whole
 from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case
 from stompkit.conformance.clients.command import (
@@ -330,6 +330,7 @@ def _stop(status: Exit, message: str) -> Exit:
 
 
 def _main() -> NoReturn:
+    sys.stdout, sys.stderr = whole(sys.stdout), whole(sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         # Characters that a terminal cannot show are replaced by escape sequences.
         if isinstance(stream, TextIOWrapper):

@@ -332,6 +332,30 @@ def test_a_file_is_a_message(ours: Commands, queue: str, tmp_path: Path) -> None
     assert said == f"stompkit send: {tmp_path / 'none'}: {os.strerror(2)}\n"
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("form", ["--raw", "--json", "--quiet"])
+def test_a_message_that_a_full_disk_does_not_take_stays_in_its_queue(
+    ours: Commands, queue: str, tmp_path: Path, form: str, unbuffered: str
+) -> None:
+    """A file of limited size stands for the disk."""
+    body = "x" * 100_000
+    ours.run("send", queue, said=body.encode())
+    limited = ["sh", "-c", 'ulimit -f 50; exec "$@"', "sh", sys.executable, "-m", "stompkit"]
+    with (tmp_path / "output").open("wb") as output:
+        done = subprocess.run(
+            [*limited, "receive", queue, "--count", "1", form],
+            env={**ours.environment, "PYTHONUNBUFFERED": unbuffered},
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.endswith("Free disk space, and repeat the command\n")
+    assert "Traceback" not in done.stderr
+    assert ours.take(queue, 1) == [body.encode()]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import sys
@@ -29,6 +28,7 @@ from twisted.python.logfile import LogFile
 from zope.interface import implementer
 
 from stompkit._common.files import reason_of
+from stompkit._common.style import whole
 from stompkit._common.text import escaped, shown
 from stompkit.frames import Frame
 from stompkit.server.log import client_events, process_events
@@ -55,7 +55,7 @@ class LogObserver:
 
     def __init__(self, stream: TextIO, switch: LogSwitch) -> None:
         """Use the current format of the switch."""
-        stream = _buffered(stream)
+        stream = whole(stream)
         self._switch = switch
         self.observers: dict[str, Callable[[LogEvent], object]] = {
             "text": textFileLogObserver(stream),
@@ -65,18 +65,6 @@ class LogObserver:
     def __call__(self, event: LogEvent) -> None:
         """Write an event."""
         self.observers[self._switch.format](event)
-
-
-def _buffered(stream: TextIO) -> TextIO:
-    """Return a stream that keeps what a full disk does not take, for the next write.
-
-    Without a buffer, as with PYTHONUNBUFFERED, Python drops the rest of a line that was written in
-    part. The first line after that would be appended to it.
-    """
-    if not isinstance(getattr(stream, "buffer", None), io.RawIOBase):
-        return stream
-    errors = stream.errors
-    return open(stream.fileno(), "w", encoding=stream.encoding, errors=errors, closefd=False)
 
 
 def _write(stream: TextIO, line: str) -> None:

@@ -176,6 +176,29 @@ def test_a_route_waits_until_the_destination_accepts_the_login(tmp_path: Path) -
     net.advance(1)
 
 
+def test_a_route_reads_little_beyond_its_window_though_the_source_ignores_that() -> None:
+    net = Network()
+    endpoints = {name: net.scripted() for name in "ab"}
+    endpoints["a"].obliging = True  # only what is awaited keeps a full client reading
+    bridge = Bridge(
+        parse({"sites": SITES, "routes": [{**ROUTE, "window": 5}]}),
+        make_client=lambda site, **more: Client([endpoints[site.name]], reactor=net.clock, **more),
+        clock=net.clock,
+        run_in_thread=maybeDeferred,
+    )
+    bridge.start()
+    net.run()
+    source = endpoints["a"].peer
+    (subscribe,) = source.take("SUBSCRIBE")
+    for number in range(100):
+        source.message(subscribe, number=number)
+        net.run()
+    assert len(endpoints["b"].peer.take("SEND")) == 5
+    assert source.transport.incoming.count(b"\0") >= 85
+    bridge.stop()
+    net.advance(60)
+
+
 # Headers.
 
 

@@ -333,6 +333,15 @@ def test_headers_that_only_look_like_ids_stay() -> None:
 def test_an_ack_by_message_id_is_seen_as_one() -> None:
     message = Frame("MESSAGE", {"message-id": "m1"})
     assert normalised(message, Frame("ACK", {"id": "m1"}))[1].headers == {"id": "message-id-1"}
+    # Other ids are of their own kind, and so is an id that was given for acknowledgements.
+    both = Frame("MESSAGE", {"ack": "m1", "message-id": "m1", "subscription": "m1"})
+    assert normalised(both, Frame("ACK", {"id": "m1"})) == [
+        Frame(
+            "MESSAGE",
+            {"ack": "ack-1", "message-id": "message-id-1"} | {"subscription": "subscription-1"},
+        ),
+        Frame("ACK", {"id": "ack-1"}),
+    ]
 
 
 def test_repeated_headers_are_normalised_too() -> None:

@@ -1,13 +1,15 @@
-"""The decorator that turns a test function into a case."""
+"""The decorator that turns a test function into a case, and headers that cases send."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 
 from stompkit.conformance import case, trial
 from stompkit.conformance.case import NEWEST, cases_of
+from stompkit.conformance.extensions import lives
 from stompkit.conformance.requirements import catalogue
 
 
@@ -153,6 +155,13 @@ def undocumented() -> None:
 def test_mistakes(decorator: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         decorator()
+
+
+def test_a_lifetime_is_told_as_a_duration_and_as_a_time() -> None:
+    before_ms = time.time_ns() // 1_000_000
+    told = lives(60_000)
+    assert told["expiration"] == "60000"
+    assert before_ms <= int(told["expires"]) - 60_000 <= time.time_ns() // 1_000_000
 
 
 def test_catalogue() -> None:

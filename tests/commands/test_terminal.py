@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
 import socket
 import subprocess
 import sys
@@ -16,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompkit._commands.shared.message_lines import from_line, to_line
+from stompkit._commands.shared.progress import Progress
 from stompkit._common.text import json_line, shown, shown_lines
 
 #: An 8-bit control sequence, a 7-bit one, a line end that only some know, a change of the text
@@ -98,3 +102,20 @@ def test_words_of_a_broker_are_no_commands(refusing: str, tmp_path: Path, comman
         finally:
             process.kill()
     assert b"go away\\u001b[2J" in told
+
+
+def test_progress_is_a_bar_up_to_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        with open(theirs, "w", encoding="utf-8", closefd=False) as file:
+            monkeypatch.setattr(sys, "stderr", file)
+            progress = Progress("sent", 200)
+            for done, bar in ((50, f"[{'#' * 6}{'.' * 18}]  25%  50 "), (250, "#] 100%  250 ")):
+                while not select.select([ours], [], [], 0.01)[0]:
+                    progress(done)
+                assert bar in os.read(ours, 1024).decode()
+            progress.end()
+            assert os.read(ours, 1024).endswith(b"\r\x1b[K")
+    finally:
+        os.close(ours)
+        os.close(theirs)

@@ -29,6 +29,7 @@ from zope.interface import implementer, providedBy
 
 from stompkit.server.interfaces import Credentials, User
 from stompkit.server.login.auth import CredAuthenticator, certificate_user, checkers_from
+from stompkit.server.login.limited_authenticator import Decided
 from stompkit.server.login.password_files import (
     Cost,
     HashedPasswordFile,
@@ -215,6 +216,9 @@ def test_a_checker_that_breaks_is_logged_and_turns_away_without_the_secret(
     assert after.asked == []
     [line] = [line for line in logged() if "peer:1 refused" in line]
     assert "KeyError at test_auth.py:" in line
+    decided: list[Decided] = []
+    authenticator.decide(credentials("alice", SECRET), decided.append)
+    assert decided == [Decided(None, is_certain=False)]
     assert SECRET not in "".join(logged())
 
 

@@ -259,7 +259,6 @@ class Channel(virtual.Channel):
             credit = _NO_ACK_CREDIT if no_ack else self.qos.prefetch_count or UNLIMITED
             source = self._source(queue, credit)
         self._readers[tag] = _Reader(queue, source, no_ack, callback)
-        self._consumers.add(tag)
         self._tag_to_queue[tag] = queue
         self.connection.wake()
         return tag
@@ -273,7 +272,6 @@ class Channel(virtual.Channel):
     def basic_cancel(self, consumer_tag: str) -> None:
         """Stop consuming; delivered messages can still be acknowledged."""
         reader = self._readers.pop(consumer_tag, None)
-        self._consumers.discard(consumer_tag)
         self._tag_to_queue.pop(consumer_tag, None)
         if reader is None or not self.connection.is_usable:
             return
@@ -374,7 +372,6 @@ class Channel(virtual.Channel):
         transport = self.connection
         readers = list(self._readers.values())
         self._readers.clear()
-        self._consumers.clear()
         try:
             if transport.is_usable:
                 for reader in readers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shlex
 import sys
 import threading
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._commands.shared.signals import ended_by_signals
+from stompkit._commands.shared.terminal import columns
 from stompkit._common.spelling import amount
 from stompkit._common.text import shown, shown_lines, text_of
 from stompkit.spark.jobs import Pipeline, PipelineError, Progress
@@ -107,7 +107,7 @@ class Display:
 
     def _show(self, line: str) -> None:
         if self._is_terminal:
-            print(f"\r\x1b[K{line[: _columns()]}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{line[: columns()]}", end="", file=sys.stderr, flush=True)
         elif self._count % _TELL_EVERY == 0 and line != self._last:
             self._last = line
             print(line, file=sys.stderr, flush=True)
@@ -139,10 +139,3 @@ def _line(progress: Progress) -> str:
     if progress.problem:
         parts.append(shown(progress.problem))
     return "  ".join(parts)
-
-
-def _columns() -> int:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns - 1
-    except OSError:
-        return 79

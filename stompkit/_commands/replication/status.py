@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from datetime import datetime
@@ -12,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from stompkit._commands.shared.terminal import columns
 from stompkit._common.files import FileLock, LockedError, is_locked, write_atomically
 from stompkit._common.spelling import amount
 from stompkit._common.text import shown_lines
@@ -47,7 +47,7 @@ class Display:
         """Show the progress if it is due."""
         line = self._line(status)
         if self._is_terminal:
-            print(f"\r\x1b[K{line[: _columns()]}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{line[: columns()]}", end="", file=sys.stderr, flush=True)
         elif self._count % _SHOW_EVERY == 0:
             print(line, file=sys.stderr, flush=True)
         self._count += 1
@@ -74,13 +74,6 @@ class Display:
             parts.append(f"{rate:,.0f}/s")
         parts += _more(status)
         return "  ".join(parts)
-
-
-def _columns() -> int:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns - 1
-    except OSError:
-        return 79
 
 
 def _more(status: JobStatus) -> list[str]:

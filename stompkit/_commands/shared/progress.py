@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import Final
 
+from stompkit._commands.shared.terminal import columns
 from stompkit._common.spelling import amount
 
 __all__ = ["Progress"]
@@ -52,7 +52,7 @@ class Progress:
         self._is_shown = True
         line = f"{self._bar(done)}{amount(done, self._unit)} {self._description}"
         line += f"  {done / (now - self._began):,.0f}/s"
-        print(f"\r\x1b[K{line[: _columns()]}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{line[: columns()]}", end="", file=sys.stderr, flush=True)
 
     def _bar(self, done: int) -> str:
         if not self._total:
@@ -66,10 +66,3 @@ class Progress:
         if self._is_shown:
             self._is_shown = False
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-def _columns() -> int:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns - 1
-    except (OSError, ValueError):
-        return 79

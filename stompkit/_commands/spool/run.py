@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import errno
 import logging
-import os
 import select
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._commands.shared.signals import signalled
+from stompkit._commands.shared.terminal import columns
 from stompkit._commands.spool.maintenance import Maintenance
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics, served
 from stompkit._commands.spool.options import SpoolUsageError, brokers
@@ -207,7 +207,7 @@ class _Reporter:
     def show(self, statuses: Sequence[ReceiverStatus]) -> None:
         """Show the progress."""
         if self._is_terminal:
-            line = f"\r\x1b[K{self._line(statuses)[: _columns()]}"
+            line = f"\r\x1b[K{self._line(statuses)[: columns()]}"
             if not self._is_quiet:
                 print(line, end="", file=sys.stderr, flush=True)
             return
@@ -247,10 +247,3 @@ def _problem(statuses: Sequence[ReceiverStatus]) -> str:
         status.problem or ("" if status.connected else "no connection yet") for status in statuses
     )
     return shown(", ".join(dict.fromkeys(filter(None, found))))
-
-
-def _columns() -> int:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns - 1
-    except OSError:
-        return 79

@@ -13,7 +13,7 @@ from stompkit.replication.model.values import Json, NoDate, Value
 from stompkit.replication.sql.conversion import ColumnConversion
 from stompkit.replication.sql.exactness import Check, check_of, numbers_in
 from stompkit.replication.sql.families import Family, bare_type, family_of
-from stompkit.replication.sql.forms import UnstorableValueError, misfit
+from stompkit.replication.sql.forms import UnstorableValueError, misfit, utf_8
 
 __all__ = ["Adapt", "UnstorableValueError", "adapter"]
 
@@ -46,6 +46,17 @@ def _items_checked(check: Adapt, adapt: Adapt, value: Value) -> object:
     for number in numbers_in(value):
         check(number)
     return adapt(value)
+
+
+def _encodable(made: object) -> object:
+    """Return the driver's parameter; a driver would refuse its text without the column's name."""
+    if isinstance(made, str):
+        if not made.isascii():
+            utf_8(made)
+    elif isinstance(made, (list, tuple)):
+        for each in made:
+            _encodable(each)
+    return made
 
 
 def _scalar(value: Json) -> Value:
@@ -102,6 +113,6 @@ def adapter(type_: types.TypeEngine[Any], backend: str, *, lossy: bool) -> Adapt
             # Other databases store NULL for it.
             is_kept = backend == "mysql" or family in _TEXTUAL
             value = value.text if is_kept else None
-        return None if value is None else adapt(value)
+        return None if value is None else _encodable(adapt(value))
 
     return convert

@@ -257,6 +257,9 @@ def test_what_is_stored(target: Target, kind: str, value: object, found: object)
 REFUSED: list[tuple[str, str, object, str]] = [
     (P, "TEXT", "a\0b", "NUL"),
     (P, "JSONB", {"a": "\0"}, "Unicode"),
+    *[(kind, "TEXT", "a\ud800", "'v'.*lone surrogate") for kind in ALL],
+    *[(kind, "JSON", {"a": "\ud800"}, "'v'.*lone surrogate") for kind in ALL],
+    (P, "TEXT[]", ["a", "\ud800"], "'v'.*lone surrogate"),
     (P, "VARCHAR(3)", "abc ", "4 characters"),
     (M, "VARCHAR(3)", "abc ", "4 characters"),
     (M, "TINYTEXT", "x" * 256, "Data too long"),

@@ -129,7 +129,8 @@ def adapted(
     values = []
     for column, name in zip(columns, names, strict=True):
         value = row[name]
-        if type(value) in column.plain:
+        # Text that is not ASCII can have a lone surrogate, which no driver sends.
+        if type(value) in column.plain and (type(value) is not str or value.isascii()):
             values.append(value)
             continue
         try:

@@ -190,8 +190,15 @@ def test_run_without_what_it_was_to_judge_is_no_success(
     assert "no result" in (tmp_path / "r.badge").read_text()
 
 
-def test_our_own_broker_is_started_and_stopped(suite: Suite) -> None:
-    done = suite(QUICK)
+def test_our_own_broker_is_started_and_stopped(suite: Suite, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "from stompkit.conformance import Target, case, trial\n\n\n"
+        '@trial("behaviour/host", "Is asked.", level="FACT", section="none")\n'
+        "def test_host(target: Target) -> None:\n"
+        '    """Look at what a CONNECT asks for."""\n'
+        '    assert target.connect_headers()["host"] == "shop"\n'
+    )
+    done = suite("--vhost", "shop", "--cases", ".")
     assert done.status == 0, done.told
     assert done.out.startswith("No --mq: starting a stompkit broker.\nTarget  127.0.0.1:")
     assert "stompkit/" in done.out

@@ -13,8 +13,8 @@ from twisted.logger import Logger
 from stompkit._common.files import describe
 from stompkit.bridge._buffer import Buffer, InThread
 from stompkit.bridge._errors import RouteStoppedError
+from stompkit.bridge._full import text_of_error
 from stompkit.bridge._memory import Memory
-from stompkit.bridge._sender import text_of_error
 from stompkit.bridge._session import ClientMaker, Session
 from stompkit.bridge._settings import Leg
 from stompkit.bridge._status import RouteStatus
@@ -136,6 +136,7 @@ class Route:
             self._now,
             self._buffer,
             self._in_thread,
+            lambda failures: self._retry.delay_s(failures, self._random),
             needs_destination=self._is_destination_at_fault,
         )
         try:

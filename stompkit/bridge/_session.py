@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from stompkit.bridge._buffer import Buffer, InThread, record_of
 from stompkit.bridge._dialects import DIALECTS, Dialect, dialect_of
 from stompkit.bridge._errors import MessageDroppedError, MessageRefusedError, RouteStoppedError
+from stompkit.bridge._full import FullDestination, is_for_now
 from stompkit.bridge._headers import (
     HOPS,
     ID,
@@ -65,12 +66,14 @@ class Session:
         now: Callable[[], float],
         buffer: Buffer | None,
         in_thread: InThread,
+        delay_s: Callable[[int], float],
         *,
         needs_destination: bool,
     ) -> None:
         """Make the clients; :meth:`run` connects them.
 
-        With *needs_destination* the route runs only when the destination is connected, too.
+        ``delay_s`` returns the wait after refusals for want of room. With *needs_destination* the
+        route runs only when the destination is connected, too.
         """
         self._leg = leg
         self._durable_name = durable_name
@@ -98,7 +101,8 @@ class Session:
             on_disconnected=self._source_lost,
         )
         self._to = make_client(leg.to, buffers=limits, on_disconnected=self._to_lost)
-        self._sender = Sender(self._to)
+        self._full = FullDestination(status)
+        self._sender = Sender(self._to, clock, delay_s, self._full)
         self._store: Store | None = None
         if buffer is not None:
             self._store = Store(
@@ -224,8 +228,7 @@ class Session:
 
     def _note_running(self) -> None:
         if self._is_receiving and not self._needs_destination:
-            self._status.state = "running"
-            self._status.problem = ""
+            self._full.running()
 
     async def _subscribe(self, destination: str, ack: AckMode) -> None:
         leg = self._leg
@@ -384,6 +387,8 @@ class Session:
                 place, body, for_sink(kept, self._dialect, self._now()), wait=True
             )
         except BrokerError as error:
+            if is_for_now(error):
+                raise
             raise RouteStoppedError(
                 f"{told}; and {leg.source.name} refuses {place}: {error}"
             ) from None

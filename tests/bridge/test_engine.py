@@ -16,11 +16,13 @@ from stompkit._commands.bridge.command import main
 from stompkit.bridge import HOPS, ID, Bridge, BridgeError, load, parse
 from stompkit.bridge._dialects import DIALECTS, dialect_of
 from stompkit.bridge._errors import MessageDroppedError, MessageRefusedError
+from stompkit.bridge._full import FullDestination
 from stompkit.bridge._headers import DeliveryKey, for_sink, forwarded, hops_of, identity
 from stompkit.bridge._memory import Memory
 from stompkit.bridge._names import canonical, named, spelled, template_mistake
 from stompkit.bridge._sender import Sender
 from stompkit.bridge._settings import Site
+from stompkit.bridge._status import RouteStatus
 from stompkit.client import Client
 from stompkit.server.interfaces import Credentials, User
 from stompkit.testing.memory import MemoryBroker
@@ -41,7 +43,8 @@ ROUTE = {"from": "a", "to": "b", "queues": "/queue/orders"}
 def sending(broker: ScriptedEndpoint, net: Network) -> tuple[Sender, Client]:
     senders: list[Sender] = []
     client = net.connected(broker, on_disconnected=lambda why: senders[0].disconnected(why))
-    senders.append(Sender(client))
+    status = RouteStatus(name="r", source="a", to="b", destinations=[])
+    senders.append(Sender(client, net.clock, float, FullDestination(status)))
     return senders[0], client
 
 
@@ -88,6 +91,26 @@ def test_an_error_that_names_nothing_is_held_against_who_is_alone_when_it_comes(
     assert "poison" in str(failed(done[2], MessageRefusedError))
     for number in (0, 1, 3):
         result(done[number])
+    assert sender.count == 0
+
+
+@pytest.mark.parametrize("code", ["queue-full", "store-full", "store-failed"])
+def test_a_broker_without_room_refuses_nothing_and_gets_all_in_order_later(code: str) -> None:
+    net = Network()
+    broker = net.scripted()
+    sender, _ = sending(broker, net)
+    done = [sender.send("/queue/a", b"%d" % n, {}) for n in range(4)]
+    accepted: list[bytes] = []
+    for attempt in range(30):
+        net.advance(5)
+        for frame in broker.peer.take("SEND"):
+            if frame.body == b"2" and attempt < 10:
+                broker.peer.refuse(frame, code=code)
+                break
+            broker.peer.confirm(frame)
+            accepted.append(frame.body)
+    assert accepted == [b"0", b"1", b"2", b"3"]
+    assert [result(each) for each in done] == [None] * 4
     assert sender.count == 0
 
 

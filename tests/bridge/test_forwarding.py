@@ -17,6 +17,7 @@ from stompkit.bridge import HOPS, Bridge, parse
 from stompkit.bridge._settings import Site
 from stompkit.client import Client
 from stompkit.frames import Frame
+from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server.interfaces import Decision, Request
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.client.network import Network
@@ -24,6 +25,7 @@ from tests.effort import drawn
 
 QUEUES = ("/queue/q.a", "/queue/q.b")
 REFUSED = "/queue/refused"
+DEFAULTS = BrokerConfig()
 #: Longer than any client waits before it connects again.
 LONG_S = 40
 #: Headers of a delivery, which an operator does not send back.
@@ -53,12 +55,16 @@ class Rights:
 class Sites:
     """Two brokers and a bridge that moves queues from one to the other."""
 
-    def __init__(self, template: str, buffer: Path | None) -> None:
+    def __init__(
+        self, template: str, buffer: Path | None, here: BrokerConfig, there: BrokerConfig
+    ) -> None:
         """Start all of them."""
         self.net = Network()
         self.rights = Rights()
-        self.here = self.net.broker()
-        self.there = self.net.broker(MemoryBroker(clock=self.net.clock, authoriser=self.rights))
+        self.here = self.net.broker(MemoryBroker(here, clock=self.net.clock))
+        self.there = self.net.broker(
+            MemoryBroker(there, clock=self.net.clock, authoriser=self.rights)
+        )
         self.route = {"queues": "/queue/q.>", "destination": template, "refused": REFUSED}
         if buffer is not None:
             self.route["buffer"] = str(buffer)
@@ -158,9 +164,15 @@ def _all(client: MemoryClient, queue: str) -> list[Frame]:
 
 
 @contextmanager
-def sites(template: str = "{destination}", *, buffered: bool = False) -> Iterator[Sites]:
+def sites(
+    template: str = "{destination}",
+    *,
+    buffered: bool = False,
+    here: BrokerConfig = DEFAULTS,
+    there: BrokerConfig = DEFAULTS,
+) -> Iterator[Sites]:
     with tempfile.TemporaryDirectory() as folder:
-        made = Sites(template, Path(folder) / "buffer" if buffered else None)
+        made = Sites(template, Path(folder) / "buffer" if buffered else None, here, there)
         made.bridge.start()
         made.net.advance(1)
         try:
@@ -209,6 +221,51 @@ def test_copies_of_an_event_in_several_queues_are_all_moved(buffered: bool) -> N
         both.do("cut")
         both.do("back")
         assert sorted(both.arrived()) == [b"/queue/q.a 7", b"/queue/q.b 7"]
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_full_destination_makes_the_route_wait(buffered: bool) -> None:  # noqa: FBT001
+    config = BrokerConfig(max_queue_messages=2, max_queue_bytes=2000)
+    with sites(buffered=buffered, there=config) as both:
+        for event in range(7):
+            both.do("send", event, QUEUES[:1])
+        arrived: list[bytes] = []
+        for _ in range(3):
+            route = both.bridge.status().routes[0]
+            assert (route.state, route.refused) == ("waiting", 0)
+            assert "/queue/q.a is full: it has 2 messages" in route.problem
+            consumer = both.there.broker.client()
+            arrived += [frame.body for frame in _all(consumer, QUEUES[0])]
+            consumer.close()
+            both.net.advance(4 * LONG_S, 0.5)
+        arrived += both.arrived()
+        assert arrived == [b"/queue/q.a %d" % event for event in range(7)]
+        route = both.bridge.status().routes[0]
+        assert (route.state, route.problem, route.forwarded) == ("running", "", 7)
+        # What can never have room is refused, and holds nothing up.
+        producer = both.here.broker.client()
+        producer.publish(QUEUES[0], b"x" * 2000)
+        both.do("send", 8, QUEUES[:1])
+        assert [frame.body for frame in _all(producer, REFUSED)] == [b"x" * 2000]
+        assert both.bridge.status().routes[0].forwarded == 8
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_full_dead_letters_at_the_source_make_the_route_wait(buffered: bool) -> None:  # noqa: FBT001
+    narrow = DestinationConfig(name=REFUSED, max_queue_messages=1)
+    with sites(buffered=buffered, here=BrokerConfig(destinations=(narrow,))) as both:
+        both.do("refuse")
+        for event in range(3):
+            both.do("send", event, QUEUES[:1])
+        route = both.bridge.status().routes[0]
+        assert route.state == "waiting"
+        assert f"a at a:61613: {REFUSED} is full: it has 1 messages" in route.problem
+        both.do("accept")
+        both.do("put back")
+        both.net.advance(4 * LONG_S, 0.5)
+        assert set(both.arrived()) == both.sent
+        route = both.bridge.status().routes[0]
+        assert (route.state, route.problem) == ("running", "")
 
 
 @pytest.mark.parametrize("buffered", [False, True])

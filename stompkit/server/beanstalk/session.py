@@ -39,6 +39,7 @@ _REFUSALS: Final = {
     "bad-header": BAD_FORMAT,
     "bad-destination": BAD_FORMAT,
     "queue-full": OUT_OF_MEMORY,
+    "queue-too-small": OUT_OF_MEMORY,
     "too-many-destinations": OUT_OF_MEMORY,
     "unknown-destination": NOT_FOUND,
 }

@@ -114,7 +114,7 @@ def test_room_is_reckoned_with_what_a_copy_is_larger(broker_with: MakeBroker) ->
         return refusal(sender)
 
     assert answer(size + spare) is None
-    assert answer(size - 1) == "queue-full"
+    assert answer(size - 1) == "queue-too-small"
 
 
 @pytest.mark.parametrize("separately", [False, True])
@@ -132,7 +132,7 @@ def test_a_transaction_reckons_with_all_that_it_puts_into_a_child(
         assert refusal(sender) is None
         assert stored(broker, "/queue/b") == [b"1"]
     else:
-        assert refusal(sender) == "queue-full"
+        assert refusal(sender) == "queue-too-small"
         assert stored(broker, "/queue/a") == stored(broker, "/queue/b") == []
 
 

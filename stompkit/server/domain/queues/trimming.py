@@ -59,11 +59,15 @@ class TrimmedQueue(WindowedQueue):
         is_loading = possible and self._look_in_store()
         if self._fits(messages, size):
             return
+        if not possible:
+            limits = f"{self._max_messages} messages and {self._max_octets} octets"
+            text = f"{self.name} never has room for more than {limits}: raise its limits"
+            raise RefusedError(text, "queue-too-small")
         has = f"{self.messages} messages"
         if self.messages + messages <= self._max_messages:
             has = f"{self.octets} octets"
         text = f"{self.name} is full: it has {has}"
-        if (possible and self.policy.when_full == "block") or is_loading:
+        if self.policy.when_full == "block" or is_loading:
             raise BlockedError(text, self)
         raise RefusedError(text, "queue-full")
 

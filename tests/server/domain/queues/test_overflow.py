@@ -356,7 +356,7 @@ def test_what_can_never_have_room_is_refused_alone(home: Home) -> None:
             sender.send("COMMIT", transaction="t")
         else:
             sender.publish(QUEUE, b"x" * 9 * SIZE)
-        assert refusal(sender) == "queue-full"
+        assert refusal(sender) == "queue-too-small"
     assert drained(broker) == numbered(1, 9)
 
 

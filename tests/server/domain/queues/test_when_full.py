@@ -52,7 +52,7 @@ def test_a_message_larger_than_the_queue_is_refused_always(
     sender = broker.client()
     send(sender, 1, 2)
     sender.publish(QUEUE, b"x" * 3 * SIZE, receipt="large")
-    assert refusal(sender) == "queue-full"
+    assert refusal(sender) == "queue-too-small"
     assert stored(broker, QUEUE) == numbered(1, 2)
 
 

@@ -236,7 +236,7 @@ def test_a_message_larger_than_any_queue_is_refused_and_leaves_no_queue() -> Non
     broker = MemoryBroker(BrokerConfig(max_queue_bytes=10))
     client = broker.client()
     client.publish(QUEUE, b"x" * 100)
-    assert refusal(client) == "queue-full"
+    assert refusal(client) == "queue-too-small"
     assert broker.destinations == {}
 
 

@@ -58,7 +58,7 @@ def scrypt_without_process(*, error: str) -> None:
     """Passcodes are checked in the process of the broker, which delays its clients."""
 
 
-@log_event("error", "{url} does not answer, so its requests are refused: {error}")
+@log_event("error", "requests to {url} fail, so logins and frames are refused: {error}")
 def login_service_failed(*, url: str, error: str) -> None:
     """An HTTP service for logins or permissions fails; logged once for each kind of error."""
 

@@ -29,6 +29,7 @@ from zope.interface import implementer
 
 from stompkit._common.secrets import mask_url
 from stompkit.server.log import login_events
+from stompkit.server.login.service_errors import UnusableError, describe, status_error
 from stompkit.server.process.watched_files import Watched
 from stompkit.server.settings.http_service import HttpService, Seconds
 
@@ -124,11 +125,13 @@ class ServiceClient:
         response = await self._agent.request(b"POST", self._url, headers, _Body(question))
         body = await _read(response, self._service.max_answer_bytes)
         if response.code != _OK:
-            raise _UnusableError(f"status {response.code}")
+            raise status_error(response.code)
         try:
             return msgspec.json.decode(body, type=Answer)
         except msgspec.MsgspecError as error:
-            raise _UnusableError(f"an answer that is none: {error}") from None
+            raise UnusableError(
+                f"its answer is not the JSON object that the broker needs: {error}"
+            ) from None
 
     def _well(self, answer: Answer) -> Answer:
         if self._trouble is not None:
@@ -145,14 +148,10 @@ class ServiceClient:
         reasons = getattr(value, "reasons", None)
         if reasons:
             value = reasons[0].value
-        trouble = f"{type(value).__name__.lstrip('_')}: {value}"
+        trouble = describe(value, self._service.timeout_s)
         if trouble != self._trouble:
             self._trouble = trouble
             login_events.login_service_failed(url=mask_url(self._service.url), error=trouble)
-
-
-class _UnusableError(Exception):
-    """A response that cannot be used."""
 
 
 @implementer(IBodyProducer)
@@ -195,7 +194,8 @@ class _Reader(Protocol):
         if len(self._data) > self._limit:
             self._ended = True
             self._stop()
-            self.done.errback(_UnusableError(f"more than {self._limit} octets"))
+            limit = f"{self._limit} bytes (max_answer_bytes in [auth.http])"
+            self.done.errback(UnusableError(f"its answer has more than {limit}"))
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._ended:

@@ -350,20 +350,36 @@ async def test_an_answer_that_is_none_is_a_no(answer: bytes) -> None:
     with capturedLogs() as events:
         assert await asked(authoriser, request()) == NO
     [line] = [formatEvent(event) for event in events if event["log_level"].name == "error"]
-    assert f"{running.url} does not answer" in line
+    assert f"requests to {running.url} fail" in line
+    assert "its answer" in line
+    assert "does not answer" not in line
     assert await asked(authoriser, request()) == YES
     await ended(running, authoriser)
 
 
-@pytest.mark.parametrize("status", [201, 204, 302, 401, 403, 404, 500, 503])
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (201, ""),
+        (204, ""),
+        (302, "redirections are not followed"),
+        (401, "token_file"),
+        (403, '{"allow": false}'),
+        (404, "the path of url"),
+        (500, ""),
+        (503, ""),
+    ],
+)
 @in_reactor
-async def test_a_status_other_than_200_is_a_no(status: int) -> None:
+async def test_a_status_other_than_200_is_a_no(status: int, advice: str) -> None:
     running = await started()
     authoriser = HttpAuthoriser(running.settings())
     running.service.status = status
     with capturedLogs() as events:
         assert await asked(authoriser, request()) == NO
-    assert any(f"status {status}" in formatEvent(event) for event in events)
+    [line] = [formatEvent(event) for event in events if event["log_level"].name == "error"]
+    assert f"it answers with status {status}" in line
+    assert advice in line
     await ended(running, authoriser)
 
 
@@ -411,8 +427,10 @@ async def test_a_service_that_takes_too_long_is_a_no() -> None:
     clock.advance(2.9)
     assert not decision.called
     gone = running.service.held[0].notifyFinish()
-    clock.advance(0.1)
-    assert await decision == NO
+    with capturedLogs() as events:
+        clock.advance(0.1)
+        assert await decision == NO
+    assert any("within 3 seconds (timeout_s" in formatEvent(event) for event in events)
     # The connection is closed, to free resources of an overloaded service.
     gone.addErrback(lambda failure: None)
     await gone
@@ -600,17 +618,22 @@ async def test_https_works_where_the_authority_is_known(tmp_path: Path) -> None:
     await ended(running, authenticator)
 
 
-@pytest.mark.parametrize("mistake", ["authority", "default", "name"])
+@pytest.mark.parametrize(
+    ("mistake", "advice"),
+    [("authority", "set ca_file"), ("default", "set ca_file"), ("name", "for another name")],
+)
 @in_reactor
 async def test_https_with_a_certificate_not_to_be_trusted_is_a_no(
-    mistake: str, tmp_path: Path
+    mistake: str, advice: str, tmp_path: Path
 ) -> None:
     authority, other = Authority(tmp_path, "one"), Authority(tmp_path, "two")
     server = authority.server("elsewhere.example" if mistake == "name" else "127.0.0.1")
     running = await started(tls=TlsServer(server))
     trusted = {"authority": str(other.file), "default": None, "name": str(authority.file)}
     authenticator = HttpAuthenticator(running.settings(ca_file=trusted[mistake]))
-    assert await logs_in(authenticator, CREDENTIALS) is None
+    with capturedLogs() as events:
+        assert await logs_in(authenticator, CREDENTIALS) is None
+    assert any(advice in formatEvent(event) for event in events)
     assert running.service.questions == []
     await ended(running, authenticator)
 

@@ -267,7 +267,13 @@ def _decoded(request: HttpRequest, takes: type[Struct]) -> Any:
     try:
         return msgspec.json.decode(request.content.read(), type=takes)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise AdminError(400, "bad-body", f"the body is not what it takes: {error}") from None
+        fields = msgspec.structs.fields(takes)
+        names = [each.encode_name for each in fields]
+        wanted = ", ".join(names)
+        reason = wrong_type(error, names)
+        raise AdminError(
+            400, "bad-body", f"the body is wrong: {reason}. It is a JSON object of: {wanted}"
+        ) from None
 
 
 def _queried(request: HttpRequest, takes: type[Struct]) -> Any:

@@ -255,6 +255,23 @@ def test_what_can_not_be_done(broker: RunningBroker, connect: Connect, ask: Aske
     assert ask.post("move", from_=QUEUE, to="/topic/t").code == "not-a-queue"
 
 
+@pytest.mark.parametrize(
+    ("operation", "fields", "reason"),
+    [
+        ("move", {"name": QUEUE, "to": OTHER}, "there is no key 'name'"),
+        ("move", {"to": OTHER}, "the key 'from' is missing"),
+        ("purge", {"nam": QUEUE}, "there is no key 'nam'; did you mean name?"),
+        ("purge", {"name": 7}, "name: must be a string, not a whole number"),
+    ],
+)
+def test_a_wrong_body_is_answered_with_the_keys_that_there_are(
+    operation: str, fields: dict[str, object], reason: str, ask: Asker
+) -> None:
+    message = ask.post(operation, **fields).json["error"]["message"]
+    keys = {"move": "from, to, host, limit, ids, selector", "purge": "name, host"}[operation]
+    assert message == f"the body is wrong: {reason}. It is a JSON object of: {keys}"
+
+
 # Events.
 
 

@@ -12,20 +12,25 @@ __all__ = ["lease_lines"]
 
 def lease_lines(lease: dict[str, Any]) -> Iterator[str]:
     """Yield lines about the owner of a lease, and about all brokers that share it."""
-    owner = lease["owner"]
-    if owner is None:
+    owner, failure = lease["owner"], lease["failure"]
+    if owner is None and failure is not None:
+        yield "the owner of the lease is not known: the database does not answer"
+    elif owner is None:
         yield f"no broker has the lease, epoch {lease['epoch']}"
     else:
         yield (
             f"{shown(owner)} has the lease, epoch {lease['epoch']}, for {lease['held_s']:.0f} s,"
             f" renewed {_renewed_s(lease):.0f} s ago"
         )
+    # What the database said last becomes older while it does not answer.
+    older_s = 0.0 if failure is None else float(lease["age_s"] or 0.0)
     width = max((len(shown(each["name"])) for each in lease["brokers"]), default=0)
     for each in lease["brokers"]:
         role = f"{each['role']:<8}"
-        yield f"{shown(each['name']):<{width}}  {role} seen {max(each['seen_s'], 0):.0f} s ago"
-    if lease["failure"] is not None:
-        yield f"warning: {lease['name']} cannot read the lease: {shown(lease['failure'])}"
+        seen_s = max(each["seen_s"], 0) + older_s
+        yield f"{shown(each['name']):<{width}}  {role} seen {seen_s:.0f} s ago"
+    if failure is not None:
+        yield f"warning: {lease['name']} cannot read the lease: {shown(failure)}"
 
 
 def _renewed_s(lease: dict[str, Any]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -90,9 +91,13 @@ class LeaseActivation(Activation):
         """The reason why this broker does not work."""
         if self._term is not None:
             return "it is taking over"
-        owner = self.lease.owner
-        if owner and owner != self._name:
-            return f"it is passive: the broker {owner} is active"
+        lease = self.lease
+        if lease.owner and lease.owner != self._name:
+            return f"it is passive: the broker {lease.owner} is active"
+        if lease.failure is not None:
+            return "it is passive, and the database of the lease does not answer"
+        if math.isinf(lease.age_s):
+            return "it is passive, and has not read yet which broker is active"
         return "it is passive, and no broker is active"
 
     def start(self, owner: Owner) -> None:

@@ -237,9 +237,16 @@ def test_a_broker_waits_for_a_database_that_does_not_answer_yet(
         database = cluster.url.partition("?")[0].rpartition("/")[2]
         host, port = proxy.address
         url = f"postgresql://postgres:{SECRET}@{host}:{port}/{database}"
-        a = cluster.start("a", LONG, url=url)
+        a = cluster.start("a", LONG, url=url, more=ADMIN)
         assert "refused" in a.logged("lease-waits")["error"]
         a.running()
+        reason = Asker(a.admin).request("GET", "/ready").json["reason"]
+        assert reason == "it is passive, and the database of the lease does not answer"
+        status, lines = failover(a.admin, "--show")
+        assert (status, lines.splitlines()[0]) == (
+            0,
+            "the owner of the lease is not known: the database does not answer",
+        )
         assert not a.announce.exists()
         proxy.open()
         with Client(a.active()) as client:

@@ -59,6 +59,8 @@ class Parser(argparse.ArgumentParser):
     others: Mapping[str, str] = {}
     #: What to write instead of an argument too many; ``{}`` stands for that argument.
     spare = ""
+    #: What to do if the URL of a database is given where a path is needed.
+    instead_of_url = ""
     _given: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
@@ -140,6 +142,8 @@ class Parser(argparse.ArgumentParser):
                 raise argparse.ArgumentError(action, "the path is empty")
             for text in filter(has_scheme, arg_strings if action.metavar not in _URLS else ()):
                 problem = f"{mask_url(text)!r} is a URL, but a path on this machine is needed"
+                if self.instead_of_url:
+                    problem += f". {self.instead_of_url}"
                 raise argparse.ArgumentError(action, problem)
         return super()._get_values(action, arg_strings)
 

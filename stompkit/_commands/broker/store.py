@@ -45,7 +45,7 @@ its SQL database (`url`). Backup and check work while the broker runs. Stop it b
 An export has one JSON object per line. Every kind of store and every later version can import it.
 Backups and exports are not encrypted. Import requires an empty store. A backup has everything that
 the broker has confirmed before the command started. For a store in an SQL database, use the backup
-tools of the database.
+tools of the database, such as pg_dump.
 
 exit status: 0 success; 1 failure, or the store has errors, which are printed
 """
@@ -119,6 +119,8 @@ def parser() -> argparse.ArgumentParser:
         add("compact", "rewrite a store without its unused space", _compact, "DIRECTORY"),
     ):
         command.add_argument("--json", action="store_true", help="print the result as JSON")
+        assert isinstance(command, Parser)
+        command.instead_of_url = "For an SQL database, use its own tools, such as pg_dump"
     add("export", "write a store to a file", _export, "STORE", "FILE")
     add("import", "import a file into an empty store", _import, "FILE", "STORE")
     return parser

@@ -106,6 +106,10 @@ class Removals:
         if self._outbox.refusal is not None:
             removal.finish(self._outbox.refusal)
             return
+        if self._is_in_use(removal.id):
+            # As in send_all: its messages are those of another subscription now.
+            removal.finish()
+            return
         self._open = [each for each in self._open if not each.is_over]
         self._open.append(removal)
         removal.send(is_subscribed=is_subscribed)

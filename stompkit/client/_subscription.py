@@ -193,7 +193,8 @@ class Subscription:
         :class:`ClientClosedError` if the client is closed before. Messages already handed out can
         still be settled, if the broker allows it. Waiting messages are dropped. In the mode
         ``auto`` they are still handed out, since the broker would not redeliver them. Fails with
-        :class:`BrokerError` if the broker refuses.
+        :class:`BrokerError` if the broker refuses. Nothing is removed if another subscription has
+        got the ``id``.
         """
         return self._remove(dict(headers)) if headers else self._leave(None)
 

@@ -43,7 +43,9 @@ class Subscriptions:
         return subscription
 
     def _remove(self, subscription: Subscription) -> None:
-        self._by_id.pop(subscription.id, None)
+        # Another one may have got the id, if the broker refuses this one late.
+        if self._by_id.get(subscription.id) is subscription:
+            del self._by_id[subscription.id]
 
     def announce_all(self) -> None:
         """Send SUBSCRIBE for all subscriptions on a new connection."""

@@ -530,6 +530,24 @@ def test_a_subscription_that_was_left_can_still_be_refused(net: Network, log: Lo
     log.take_errors()
 
 
+@pytest.mark.parametrize("headers", [{}, {"durable": "true"}])
+def test_the_late_refusal_of_a_subscription_spares_its_successor(
+    net: Network, log: Log, headers: dict[str, str]
+) -> None:
+    endpoint = net.scripted()
+    client = net.connected(endpoint)
+    first = client.subscribe(QUEUE, headers={"id": "x"})
+    net.run()
+    first.cancel()
+    failed(first, CancelledError)
+    second = client.subscribe(QUEUE, headers={"id": "x"} | headers)
+    endpoint.peer.refuse(endpoint.peer.take("SUBSCRIBE")[0])
+    net.advance(0.1)
+    endpoint.peer.confirm(*endpoint.peer.take("SUBSCRIBE"))
+    net.wait(second)
+    log.take_errors()
+
+
 def test_messages_of_a_subscription_that_was_left_are_dropped(net: Network) -> None:
     endpoint = net.scripted()
     client = net.connected(endpoint)
@@ -922,3 +940,20 @@ def test_a_durable_subscription_made_again_is_not_removed(net: Network) -> None:
     net.advance(0.1)
     result(left)
     assert [each.command for each in endpoint.peer.take()] == ["CONNECT", "SUBSCRIBE"]
+
+
+@pytest.mark.parametrize("moment", ["connected", "disconnected"])
+def test_a_removal_spares_the_subscription_that_has_its_id(net: Network, moment: str) -> None:
+    endpoint = net.scripted(obliging=True)
+    client = net.connected(endpoint)
+    first = net.wait(client.subscribe(QUEUE, headers=DURABLE | {"id": "x"}))
+    net.wait(first.unsubscribe())
+    net.wait(client.subscribe(QUEUE, headers=DURABLE | {"id": "x"}))
+    endpoint.peer.take()
+    if moment == "disconnected":
+        endpoint.peer.drop()
+        net.run()
+    result(first.unsubscribe(DURABLE))
+    net.advance(0.1)
+    commands = [each.command for each in endpoint.peer.take()]
+    assert commands == ([] if moment == "connected" else ["CONNECT", "SUBSCRIBE"])

@@ -24,7 +24,7 @@ from stompkit.spool._files import (
 from stompkit.spool._storage import DescriptorFile
 from stompkit.spool.segments.blocks import DamagedBlockError, decode, encode
 from stompkit.spool.segments.entries import Entry
-from stompkit.spool.segments.index import pack, walk
+from stompkit.spool.segments.index import pack, packed, walk
 from stompkit.spool.segments.records import Record
 
 __all__ = ["Tail"]
@@ -197,7 +197,7 @@ class Tail:
     def _new_index(self, entries: list[Entry]) -> int | None:
         path = self._segment.index_path
         with suppress(OSError):
-            replace_octets(path, b"".join(map(pack, entries)), sync=False)
+            replace_octets(path, packed(entries), sync=False)
             return os.open(path, os.O_WRONLY | os.O_APPEND)
         return None
 

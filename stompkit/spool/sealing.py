@@ -22,7 +22,7 @@ from stompkit.spool._reading import SpoolReader
 from stompkit.spool._storage import FolderStorage
 from stompkit.spool._write_access import Where, right_to
 from stompkit.spool.segments.arrow import SCHEMA, batch_of, combined
-from stompkit.spool.segments.index import pack
+from stompkit.spool.segments.index import packed
 from stompkit.spool.segments.sealed import verified, write
 
 __all__ = ["SCHEMA", "Form", "arrow_batches", "batch_of", "seal", "unsealed"]
@@ -94,7 +94,7 @@ def _sealed(folder: Path, partition: int, log: Segment, end: int, form: Form) ->
     try:
         write(unfinished, batches())
         index = verified(unfinished, log.first, batches())
-        replace_octets(sealed.index_path, b"".join(map(pack, index)))
+        replace_octets(sealed.index_path, packed(index))
         os.replace(unfinished, sealed.path)
     except BaseException:
         with suppress(OSError):

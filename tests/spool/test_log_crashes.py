@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from stompkit.spool import BrokenSpoolError, SpoolReader, SpoolWriter
-from tests.spool.made import contents, fill, logs, numbers, record, several
+from stompkit.spool.retention import retain
+from stompkit.spool.sealing import Form, seal, unsealed
+from tests.spool.made import BEGIN_S, contents, fill, logs, numbers, record, several
 
 #: Appends groups from the given message on, and prints the stored ones.
 APPENDING = """
@@ -197,6 +199,58 @@ def test_an_index_is_a_help_only(tmp_path: Path, content: bytes) -> None:
     for path in (tmp_path / "p0").glob("*.idx"):
         path.unlink()
     assert contents(tmp_path, start=33) == made[33:]
+    with SpoolWriter(tmp_path) as writer:
+        writer.append([record(80)])
+    assert contents(tmp_path) == [*made, record(80)]
+
+
+def seen(folder: Path) -> object:
+    """Return everything that an index tells: messages, times and sizes."""
+    reader = SpoolReader(folder)
+    places = [reader.position_at(BEGIN_S + second) for second in range(0, 85, 5)]
+    return contents(folder), places, reader.split((0,), (80,), 5), reader.size(0, 7, 71)
+
+
+@pytest.mark.parametrize("form", [None, "arrow", "parquet"])
+def test_every_damaged_octet_of_an_index_is_noticed(tmp_path: Path, form: Form | None) -> None:
+    fill(tmp_path, *[10] * 8, segment_bytes=2000)
+    if form is not None:
+        for partition, first in unsealed(tmp_path):
+            seal(tmp_path, partition, first, form=form)
+    path = min((tmp_path / "p0").glob(f"*.{form or 'log'}.idx"))
+    octets, expected = path.read_bytes(), seen(tmp_path)
+    for place in range(len(octets)):
+        damaged = bytearray(octets)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        assert seen(tmp_path) == expected, place
+    SpoolWriter(tmp_path).close()
+
+
+def test_a_damaged_index_makes_no_message_old(tmp_path: Path) -> None:
+    fill(tmp_path, *[10] * 8, segment_bytes=2000)
+    path = min((tmp_path / "p0").glob("*.idx"))
+    octets = path.read_bytes()
+    for place in range(len(octets)):
+        damaged = bytearray(octets)
+        damaged[place] ^= 0x40
+        path.write_bytes(damaged)
+        assert retain(tmp_path, max_age_s=79, clock=lambda: BEGIN_S + 80).segments == 0, place
+
+
+def test_indexes_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    made = fill(tmp_path, *[10] * 8, segment_bytes=2000)
+    expected = seen(tmp_path)
+    for path in (tmp_path / "p0").glob("*.idx"):
+        octets = path.read_bytes()[8:]
+        path.write_bytes(b"".join(octets[at : at + 40] for at in range(0, len(octets), 44)))
+    # A time that only the index has proves that it is read.
+    path = min((tmp_path / "p0").glob("*.idx"))
+    assert seen(tmp_path) == expected
+    later = (BEGIN_S + 1000) * 1_000_000
+    octets = path.read_bytes()
+    path.write_bytes(octets[:32] + later.to_bytes(8, "little") + octets[40:])
+    assert SpoolReader(tmp_path).position_at(BEGIN_S + 900) == (10,)
     with SpoolWriter(tmp_path) as writer:
         writer.append([record(80)])
     assert contents(tmp_path) == [*made, record(80)]

@@ -1,17 +1,19 @@
 """Indexes of segments: the positions of their blocks.
 
-A file beside the segment has an entry of fixed length for each block. The file is optional: it is
-not synced, and inconsistent entries are rebuilt from the segment itself.
+A file beside the segment has an entry of fixed length for each block, with a checksum: readers and
+retention rely on its times without reading blocks. The file is optional: it is not synced, and
+damaged entries are rebuilt from the segment itself. Files of earlier versions have no checksums.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
+from zlib import crc32
 
 from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._files import Segment
@@ -20,25 +22,52 @@ from stompkit.spool.segments.blocks import FIXED, DamagedBlockError, Heading
 from stompkit.spool.segments.entries import Entry
 from stompkit.spool.segments.optional import sealed_files
 
-__all__ = ["Index", "pack", "unpack", "walk"]
+__all__ = ["Index", "pack", "packed", "walk"]
 
+#: Begin of a file whose entries have checksums; no ordinal is as large as these bytes.
+_HEADING: Final = b"stompidx"
 _ENTRY: Final = struct.Struct("<QQIIqq")
+_CRC: Final = struct.Struct("<I")
 _RECEIVED: Final = struct.Struct("<q")
 _first_of: Final = attrgetter("first")
 
 
+class _Layout(NamedTuple):
+    """Form of an index file."""
+
+    #: Offset of the first entry in bytes.
+    begin: int
+    #: Size of an entry in bytes.
+    length: int
+
+
+#: Form of earlier versions.
+_PLAIN: Final = _Layout(0, _ENTRY.size)
+_CHECKED: Final = _Layout(len(_HEADING), _ENTRY.size + _CRC.size)
+
+
 def pack(entry: Entry) -> bytes:
     """Return the encoded form of an entry."""
-    return _ENTRY.pack(*entry)
+    octets = _ENTRY.pack(*entry)
+    return octets + _CRC.pack(crc32(octets))
 
 
-def unpack(octets: bytes, segment: Segment, after: Entry | None = None) -> Iterator[Entry]:
-    """Yield the entries of an index file, up to the first inconsistency."""
-    first, offset = (
-        (segment.first, 0) if after is None else (after.end, after.offset + after.length)
-    )
-    whole = len(octets) - len(octets) % _ENTRY.size
-    for entry in map(Entry._make, _ENTRY.iter_unpack(octets[:whole])):
+def packed(entries: Iterable[Entry]) -> bytes:
+    """Return the content of a file with these entries."""
+    return b"".join((_HEADING, *map(pack, entries)))
+
+
+def _unpacked(
+    octets: bytes, layout: _Layout, segment: Segment, after: Entry | None
+) -> Iterator[Entry]:
+    """Yield the entries that follow one, up to the first damaged or inconsistent one."""
+    first, offset = _after(after, segment)
+    whole = len(octets) - len(octets) % layout.length
+    for start in range(0, whole, layout.length):
+        row = octets[start : start + layout.length]
+        entry = Entry._make(_ENTRY.unpack_from(row))
+        if layout is _CHECKED and row != pack(entry):
+            return
         if (entry.first, entry.offset) != (first, offset) or not entry.messages:
             return
         yield entry
@@ -50,9 +79,7 @@ def walk(file: OpenFile, segment: Segment, after: Entry | None = None) -> Iterat
 
     Raises :class:`BrokenSpoolError` if a valid block does not follow.
     """
-    first, offset = (
-        (segment.first, 0) if after is None else (after.end, after.offset + after.length)
-    )
+    first, offset = _after(after, segment)
     size = file.size()
     while offset < size:
         octets = file.read_at(FIXED, offset)
@@ -84,6 +111,8 @@ class Index:
         self._storage = storage
         self.segment: Final = segment
         self._entries: list[Entry] = []
+        #: Form of the file, once it was read.
+        self._layout: _Layout | None = None
 
     @property
     def known(self) -> list[Entry]:
@@ -124,9 +153,15 @@ class Index:
         return (entries[-1].end if entries else self.segment.first) < end
 
     def _load(self) -> None:
-        entries = self._entries
-        octets = self._storage.index(self.segment, len(entries) * _ENTRY.size)
-        entries += unpack(octets, self.segment, entries[-1] if entries else None)
+        entries, layout = self._entries, self._layout
+        start = 0 if layout is None else layout.begin + len(entries) * layout.length
+        octets = self._storage.index(self.segment, start)
+        if not octets:
+            return
+        if layout is None:
+            layout = self._layout = _CHECKED if octets.startswith(_HEADING) else _PLAIN
+            octets = octets[layout.begin + len(entries) * layout.length :]
+        entries += _unpacked(octets, layout, self.segment, entries[-1] if entries else None)
 
     def _sealed_entries(self) -> list[Entry]:
         path = self.segment.path

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from stompkit.spark.stream.offsets import planned
+from stompkit.spark.stream.offsets import check_end, planned, resolve
 from stompkit.spark.stream.options import SourceOptions
-from stompkit.spark.stream.partitions import plan, read, resolve
+from stompkit.spark.stream.partitions import plan, read
 from stompkit.spool import SpoolReader
 
 __all__ = ["BatchReader", "FilteringReader"]
@@ -61,8 +61,8 @@ class BatchReader(DataSourceReader):
         return reader
 
     def _ends(self, reader: SpoolReader) -> _Ends:
-        head = reader.head()
         start = resolve(reader, self._options.starting)
+        head = check_end(reader, start)
         end = resolve(reader, self._options.ending)
         # Ordinals after the end do not exist yet.
         bounded = tuple(min(last, most) for last, most in zip(end, head, strict=True))

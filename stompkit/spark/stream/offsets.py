@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from stompkit.spark.stream.options import SourceOptions
+from stompkit.spark.stream.options import Bound, Ordinals, SourceOptions
 from stompkit.spark.stream.order import Scan, scan
 from stompkit.spark.stream.origins import Origins
-from stompkit.spark.stream.partitions import SpoolRange, plan, resolve
+from stompkit.spark.stream.partitions import SpoolRange, plan
 from stompkit.spool import OtherSpoolError, SpoolError, SpoolReader
 
-__all__ = ["initial", "made_offset", "ordinals_of", "origins_of", "planned"]
+__all__ = ["check_end", "initial", "made_offset", "ordinals_of", "origins_of", "planned", "resolve"]
 
 _FORMAT: Final = 1
 
@@ -41,13 +41,58 @@ def ordinals_of(reader: SpoolReader, offset: Mapping[str, Any]) -> tuple[int, ..
         raise SpoolError(
             f"the checkpoint has offsets of format {offset.get('v')}, and {_FORMAT} is known"
         )
-    if offset["spool"] != reader.id:
-        raise OtherSpoolError(
-            f"{reader.place} has the spool {reader.id}, and the checkpoint is about "
-            f"{offset['spool']}, whose ordinals are others: bring the former one back, or begin "
-            "with a new checkpoint"
-        )
+    _check_spool(reader, offset["spool"])
     return tuple(offset["p"].get(str(number), 0) for number in range(reader.partitions))
+
+
+def _check_spool(reader: SpoolReader, spool: str) -> None:
+    """Raise OtherSpoolError if an offset of a checkpoint is about another spool."""
+    if spool != reader.id:
+        raise OtherSpoolError(
+            f"{reader.place} has the spool {reader.id}, and the checkpoint is about {spool},"
+            " whose ordinals are others: bring the former one back, or begin with a new checkpoint"
+        )
+
+
+def check_end(reader: SpoolReader, ordinals: Sequence[int]) -> tuple[int, ...]:
+    """Return the head of a spool; raises SpoolError if it is before some of the ordinals."""
+    head = reader.head()
+    if any(there < first for there, first in zip(head, ordinals, strict=True)):
+        raise SpoolError(
+            f"{reader.place} ends at {list(head)}, and this query begins or has read up to "
+            f"{list(ordinals)}: the spool is an older copy, or the offset is wrong. Bring back the"
+            " newer one, or begin with a new checkpoint and an offset that is there"
+        )
+    return head
+
+
+def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
+    """Return the ordinals of a bound; raises SpoolError for an invalid partition, or another spool.
+
+    Ordinals below the floor or beyond the head are returned unchanged.
+    """
+    if bound == "earliest":
+        return reader.floor()
+    if bound == "latest":
+        return reader.head()
+    if isinstance(bound, Ordinals):
+        if bound.spool is not None:
+            _check_spool(reader, bound.spool)
+        given = bound.by_partition
+        unknown = [number for number in given if number >= reader.partitions]
+        if unknown:
+            raise SpoolError(
+                f"{reader.place} has {reader.partitions} partitions, counted from 0, and no "
+                f"partition {unknown[0]}"
+            )
+        ends = {-2: reader.floor(), -1: reader.head()}
+        found = (given.get(number, -2) for number in range(reader.partitions))
+        return tuple(
+            ends[ordinal][number] if ordinal < 0 else ordinal
+            for number, ordinal in enumerate(found)
+        )
+    assert isinstance(bound, (int, float))
+    return reader.position_at(bound)
 
 
 def initial(reader: SpoolReader, options: SourceOptions) -> dict[str, Any]:
@@ -68,8 +113,8 @@ def initial(reader: SpoolReader, options: SourceOptions) -> dict[str, Any]:
 def _moves(options: SourceOptions) -> bool:
     """Return True if the start depends on the time of the first start."""
     starting = options.starting
-    if isinstance(starting, dict):
-        return -1 in starting.values()
+    if isinstance(starting, Ordinals):
+        return -1 in starting.by_partition.values()
     return starting != "earliest"
 
 
@@ -78,9 +123,11 @@ def planned(
 ) -> list[SpoolRange]:
     """Return what tasks read of a stream's batch: the same whenever it is planned.
 
-    Raises :class:`~stompkit.spool.DataLostError`, and SpoolError for offsets of another spool.
+    Raises :class:`~stompkit.spool.DataLostError`, and SpoolError for offsets of another spool or
+    beyond the end of this one.
     """
     begin, ends = ordinals_of(reader, start), ordinals_of(reader, end)
+    check_end(reader, ends)
     scans: dict[int, Scan] = {}
     if options.payload != "raw" and "o" in end:
         origins, known = origins_of(start), origins_of(end).known

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from stompkit._common.certificates import TlsFiles, authorities
 from stompkit._common.spelling import suggestion
@@ -19,10 +19,19 @@ from stompkit.spool.address import ACCESS_PATIENCE_S, is_url, other_url, parse_u
 if TYPE_CHECKING:
     from stompkit.client.blocking import BrokerUrl
 
-__all__ = ["Bound", "SinkOptions", "SourceOptions"]
+__all__ = ["Bound", "Ordinals", "SinkOptions", "SourceOptions"]
 
-#: Bound of a read: an end of the spool, ordinals by partition, or seconds since 1970.
-Bound = Literal["earliest", "latest"] | dict[int, int] | float
+
+class Ordinals(NamedTuple):
+    """Ordinals as a bound of a read."""
+
+    by_partition: dict[int, int]
+    #: Id of the spool that they are about, if the bound is an offset of a checkpoint.
+    spool: str | None = None
+
+
+#: Bound of a read: an end of the spool, ordinals, or seconds since 1970.
+Bound = Literal["earliest", "latest"] | Ordinals | float
 
 #: Content of the rows: messages, changes, or ranges to read.
 Payload = Literal["raw", "changeset", "ranges"]
@@ -349,7 +358,7 @@ class _Given:
                     "ordinal for each partition, -2 for its earliest and -1 for its latest"
                 )
             made[int(partition)] = ordinal
-        return made
+        return Ordinals(made, str(found["spool"]) if "spool" in found else None)
 
     def batch(self) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
         """Return both bounds of a batch, if they are the offsets of a checkpoint."""
@@ -372,13 +381,13 @@ class _Given:
 
 def _seconds(name: str, text: str) -> float:
     """Return a time in seconds from milliseconds since 1970, as in Spark's sources, or ISO 8601."""
-    if text.isascii() and text.isdecimal():
-        return int(text) / 1000
     try:
+        if text.isascii() and text.isdecimal():
+            return int(text) / 1000
         time = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise SparkError(
             f"the option {name} is a time like 2026-11-21T12:00:00Z, or milliseconds since 1970, "
-            f"and not {text!r}"
+            f"and not {text[:40]!r}"
         ) from None
     return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()

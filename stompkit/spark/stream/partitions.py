@@ -13,12 +13,12 @@ from pyspark.sql.datasource import InputPartition
 
 from stompkit.spark.stream.changes import change_batches
 from stompkit.spark.stream.columns import RANGES, raw_batches
-from stompkit.spark.stream.options import Bound, Payload, SourceOptions
+from stompkit.spark.stream.options import Payload, SourceOptions
 from stompkit.spark.stream.order import Scan, Whole
 from stompkit.spark.stream.pieces import Piece, Run, Wholes
-from stompkit.spool import DataLostError, SpoolError, SpoolReader
+from stompkit.spool import DataLostError, SpoolReader
 
-__all__ = ["SpoolRange", "plan", "read", "resolve"]
+__all__ = ["SpoolRange", "plan", "read"]
 
 _log: Final = logging.getLogger(__name__)
 #: Approximate size in bytes of a task, so that all cores have work.
@@ -52,32 +52,6 @@ class SpoolRange(InputPartition):
         self.fail_on_data_loss: Final = options.fail_on_data_loss
         self.order: Final = order
         self.wholes: Final = wholes
-
-
-def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
-    """Return the ordinals of a bound; raises SpoolError for an invalid partition.
-
-    Ordinals below the floor or beyond the head are returned unchanged.
-    """
-    if bound == "earliest":
-        return reader.floor()
-    if bound == "latest":
-        return reader.head()
-    if isinstance(bound, dict):
-        unknown = [number for number in bound if number >= reader.partitions]
-        if unknown:
-            raise SpoolError(
-                f"{reader.place} has {reader.partitions} partitions, counted from 0, and no "
-                f"partition {unknown[0]}"
-            )
-        ends = {-2: reader.floor(), -1: reader.head()}
-        found = (bound.get(number, -2) for number in range(reader.partitions))
-        return tuple(
-            ends[ordinal][number] if ordinal < 0 else ordinal
-            for number, ordinal in enumerate(found)
-        )
-    assert isinstance(bound, (int, float))
-    return reader.position_at(bound)
 
 
 def plan(

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stompkit.spark.stream.offsets import (
+    check_end,
     initial,
     made_offset,
     ordinals_of,
@@ -88,13 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark reports a finished batch only when it starts the next one. It asks for offsets
         # before that, so a query that waits for messages does not appear to lag.
         self._note(begin)
-        head = reader.head()
-        if any(there < first for there, first in zip(head, begin, strict=True)):
-            raise SpoolError(
-                f"{reader.place} ends at {list(head)}, and this query has read up to "
-                f"{list(begin)}: the spool is an older copy. Bring back the newer one, or begin "
-                "with a new checkpoint"
-            )
+        head = check_end(reader, begin)
         end = head if self._target is None else self._target
         if end == begin:
             self._watch(origins_of(start))

@@ -8,7 +8,7 @@ import pytest
 
 from stompkit.client.blocking import BrokerUrl
 from stompkit.spark import SparkError
-from stompkit.spark.stream.options import SinkOptions, SourceOptions
+from stompkit.spark.stream.options import Ordinals, SinkOptions, SourceOptions
 
 
 def test_a_spool_is_all_that_a_source_needs() -> None:
@@ -126,8 +126,8 @@ def test_a_passcode_is_in_no_text_about_options() -> None:
     ("text", "bound"),
     [
         ("earliest", "earliest"),
-        ('{"0": 12, "1": -2, "2": -1}', {0: 12, 1: -2, 2: -1}),
-        ('{"v": 1, "spool": "x", "p": {"0": 5}}', {0: 5}),
+        ('{"0": 12, "1": -2, "2": -1}', Ordinals({0: 12, 1: -2, 2: -1})),
+        ('{"v": 1, "spool": "x", "p": {"0": 5}}', Ordinals({0: 5}, "x")),
     ],
 )
 def test_offsets_are_words_or_ordinals(text: str, bound: object) -> None:
@@ -158,6 +158,8 @@ def test_a_time_is_milliseconds_or_iso_8601(text: str, seconds: float) -> None:
         ({"spool": "s", "payload": "json"}, "raw or changeset"),
         ({"spool": "s", "failOnDataLoss": "maybe"}, "true or false"),
         ({"spool": "s", "startingOffsets": "soon"}, "a JSON object"),
+        ({"spool": "s", "startingTimestamp": "9" * 400}, "a time like"),
+        ({"spool": "s", "endingTimestamp": "9" * 9999}, "a time like"),
         ({"spool": "s", "startingOffsets": '{"0": -3}'}, "an ordinal for each partition"),
         ({"spool": "s", "startingOffsets": '{"a": 3}'}, "an ordinal for each partition"),
         ({"spool": "s", "startingTimestamp": "noon"}, "a time like"),

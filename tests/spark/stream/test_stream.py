@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from stompkit.spark import StompDataSource
-from stompkit.spark.stream.batch import FilteringReader
+from stompkit.spark.stream.batch import BatchReader, FilteringReader
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.stream.reader import StreamReader
 from stompkit.spool import DataLostError, OtherSpoolError, SpoolError, SpoolReader, readers
@@ -106,6 +107,48 @@ def test_a_stream_begins_where_it_is_told(stream: Streaming, tmp_path: Path) -> 
     assert ordinals(stream(startingTimestamp=time.isoformat()).initialOffset()) == [4]
     with pytest.raises(SpoolError, match="no partition 3"):
         stream(startingOffsets='{"3": 7}').initialOffset()
+
+
+@pytest.mark.parametrize("starts", [(12, 12), (12, 15), (3, 12)])
+def test_offsets_beyond_the_end_are_no_empty_batch_and_no_damage(
+    stream: Streaming, tmp_path: Path, starts: tuple[int, int]
+) -> None:
+    fill(tmp_path, plain(0, 9))
+    start, end = (
+        {"v": 1, "spool": SpoolReader(tmp_path).id, "p": {"0": ordinal}} for ordinal in starts
+    )
+    with pytest.raises(SpoolError, match="older copy"):
+        stream().partitions(start, end)
+    both = {"startingOffsets": json.dumps(start), "endingOffsets": json.dumps(end)}
+    with pytest.raises(SpoolError, match="older copy"):
+        BatchReader(SourceOptions.parse({"spool": str(tmp_path), **both})).partitions()
+
+
+def test_a_batch_does_not_begin_beyond_the_end(tmp_path: Path) -> None:
+    fill(tmp_path, plain(0, 9))
+    spool = {"spool": str(tmp_path)}
+    at_end = SourceOptions.parse({**spool, "startingOffsets": '{"0": 9}'})
+    assert BatchReader(at_end).partitions() == []
+    beyond = SourceOptions.parse({**spool, "startingOffsets": '{"0": 10}'})
+    with pytest.raises(SpoolError, match="older copy"):
+        BatchReader(beyond).partitions()
+
+
+def test_bounds_from_a_checkpoint_of_another_spool_are_refused(
+    stream: Streaming, tmp_path: Path
+) -> None:
+    fill(tmp_path, plain(0, 9))
+    own, other = (
+        json.dumps({"v": 1, "spool": spool, "p": {"0": 7}})
+        for spool in (SpoolReader(tmp_path).id, "x")
+    )
+    assert ordinals(stream(startingOffsets=own).initialOffset()) == [7]
+    with pytest.raises(OtherSpoolError):
+        stream(startingOffsets=other).initialOffset()
+    for one_side in ({"startingOffsets": other}, {"endingOffsets": other}):
+        options = SourceOptions.parse({"spool": str(tmp_path), **one_side})
+        with pytest.raises(OtherSpoolError):
+            BatchReader(options).partitions()
 
 
 @pytest.mark.parametrize("latest", ["latest", '{"0": -1}'])

@@ -13,10 +13,11 @@ from zlib import crc32
 
 import msgspec
 
+from stompkit._common.spelling import amount
 from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._files import replace_octets, write_at
 
-__all__ = ["Head", "new_head", "read_head"]
+__all__ = ["Head", "check_partitions", "new_head", "read_head"]
 
 _NAME: Final = "head.json"
 #: Number of attempts to read the file: far more than a write lasts.
@@ -60,6 +61,21 @@ class Head:
 def new_head(folder: Path, ordinals: tuple[int, ...], *, sync: bool = True) -> None:
     """Write the file atomically; raises OSError."""
     replace_octets(folder / _NAME, _encoded(ordinals), sync=sync)
+
+
+def check_partitions(place: str | Path, partitions: int, head: tuple[int, ...]) -> None:
+    """Raise :class:`BrokenSpoolError` if the head is not that of so many partitions.
+
+    Otherwise a wrong number would hide the messages of the other partitions.
+    """
+    if len(head) != partitions:
+        raise BrokenSpoolError(
+            Path(place, _NAME),
+            0,
+            f"it has the ends of {amount(len(head), 'partition')}, and spool.json is for"
+            f" {partitions}. Bring back the one that is wrong; {_NAME} can be removed:"
+            f" {_REPAIR}",
+        )
 
 
 def read_head(folder: Path) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit.spool._errors import DataLostError, OtherSpoolError, SpoolError
+from stompkit.spool._head import check_partitions
 from stompkit.spool._partition import Partition
 from stompkit.spool._storage import FolderStorage, Storage
 from stompkit.spool.address import ServerAccess, is_url, other_url
@@ -74,7 +75,9 @@ class SpoolReader:
 
     def head(self) -> tuple[int, ...]:
         """Return the ordinal after the last message of each partition; cheap to call often."""
-        return self._storage.head()
+        head = self._storage.head()
+        check_partitions(self.place, self.partitions, head)
+        return head
 
     def floor(self) -> tuple[int, ...]:
         """Return the first retained ordinal of each partition."""

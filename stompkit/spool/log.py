@@ -14,7 +14,7 @@ from stompkit._common.files import make_directory
 from stompkit._common.spelling import amount
 from stompkit.spool._errors import BrokenSpoolError, SpoolError
 from stompkit.spool._files import locked, part_folder
-from stompkit.spool._head import Head, read_head
+from stompkit.spool._head import Head, check_partitions, read_head
 from stompkit.spool._identity import Identity, create, identity_of, is_spool
 from stompkit.spool._memory import Memory
 from stompkit.spool._reading import SpoolReader
@@ -178,6 +178,7 @@ class SpoolWriter:
         except BrokenSpoolError as error:
             _log.warning("%s", error)
             published = (0,) * self.partitions
+        check_partitions(self.folder, self.partitions, published)
         for number in range(self.partitions):
             folder = part_folder(self.folder, number)
             self._tails.append(Tail(folder, published[number], sync=self._sync))

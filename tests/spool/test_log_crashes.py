@@ -186,8 +186,26 @@ def test_a_segment_that_is_missing_in_the_middle_is_told(tmp_path: Path) -> None
     missing = logs(tmp_path)[1]
     missing.unlink()
     first = int(missing.stem)
-    with pytest.raises(BrokenSpoolError, match=f"ordinal {first} "):
+    with pytest.raises(BrokenSpoolError, match=f"ordinal {first} .* segment .*{missing.stem}"):
         contents(tmp_path)
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 4])
+def test_another_number_of_partitions_hides_no_message(tmp_path: Path, partitions: int) -> None:
+    with SpoolWriter(tmp_path, partitions=3) as writer:
+        writer.append(several(0, 30))
+    head = SpoolReader(tmp_path).head()
+    path = tmp_path / "spool.json"
+    right = path.read_bytes()
+    path.write_bytes(right.replace(b'"partitions":3', b'"partitions":%d' % partitions))
+    assert path.read_bytes() != right
+    with pytest.raises(BrokenSpoolError, match=f"3 partitions, and spool.json is for {partitions}"):
+        SpoolReader(tmp_path).head()
+    with pytest.raises(BrokenSpoolError, match="Bring back the one that is wrong"):
+        SpoolWriter(tmp_path)
+    path.write_bytes(right)
+    with SpoolWriter(tmp_path) as writer:
+        assert writer.head == head
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 999, bytes(4000)])

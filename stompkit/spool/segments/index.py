@@ -137,7 +137,10 @@ class Index:
             there = entries[-1].end if entries else self.segment.first
             offset = entries[-1].offset + entries[-1].length if entries else 0
             raise BrokenSpoolError(
-                self.segment.path, offset, f"it ends before ordinal {there} instead of {end}"
+                self.segment.path,
+                offset,
+                f"it ends before ordinal {there} instead of {end}: the rest of it is missing, or"
+                f" the segment after it, {there:020}. Bring the file back from a copy",
             )
         return entries
 

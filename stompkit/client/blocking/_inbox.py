@@ -147,6 +147,7 @@ class Inbox:
         Waits only for the first message, at most ``timeout_s`` seconds. Taking several messages at
         once costs less than calling :meth:`get` for each. Raises the same errors as :meth:`get`.
         """
+        self._thread.refuse_fork()
         with self._has_changed:
             if not self._messages:
                 if self._end is None and timeout_s != 0:
@@ -172,6 +173,7 @@ class Inbox:
 
     def settle(self, messages: Sequence[Message], how: Literal["ack", "nack"]) -> None:
         """Acknowledge (``"ack"``) or refuse (``"nack"``) messages without waiting."""
+        self._thread.refuse_fork()
         if not self.acknowledges:
             return
 
@@ -199,9 +201,9 @@ class Inbox:
 
         Waits for the broker's answer; raises RuntimeError if a callback of the link would have to.
         """
-        if timeout_s:
-            self._thread.refuse_to_wait()
         try:
+            if timeout_s:
+                self._thread.refuse_to_wait()
             self._thread.call(self._subscription.unsubscribe).result(timeout_s)
         except (ClientClosedError, LinkClosedError, FutureTimeout):
             pass  # the connection's end is the subscription's, too

@@ -69,8 +69,9 @@ class _Sending:
 class Link:
     """A connection to one of several brokers, with blocking methods and futures.
 
-    Several threads can use it. Callbacks of its futures run in the link's own thread and cannot
-    wait for the link. As a context manager it confirms all sent messages before it closes.
+    Several threads can use it, but no fork of the process, which needs a link of its own. Callbacks
+    of its futures run in the link's own thread and cannot wait for the link. As a context manager
+    it confirms all sent messages before it closes.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class Link:
         of :meth:`stompkit.client.Client.send`. Raises :class:`LinkClosedError`, and RuntimeError if
         a callback of the link would have to wait.
         """
+        self._thread.refuse_fork()
         listed = list(packets)
         if not listed:
             future = self._thread.promise()
@@ -289,7 +291,12 @@ class Link:
             self._has_room.notify_all()
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Wait for sent messages, disconnect, and end the thread; a second call does nothing."""
+        """Wait for sent messages, disconnect, and end the thread; a second call does nothing.
+
+        In a fork of the process it does nothing: the connection is its parent's.
+        """
+        if self._thread.is_forked:
+            return
         self._thread.refuse_to_wait()
         # A concurrent second call also waits for the end.
         with self._closing:

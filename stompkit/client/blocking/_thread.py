@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, TypeVar
@@ -18,6 +19,10 @@ _NO_WAIT: Final = (
     "a callback of a link runs in the link's thread and cannot wait for the link: wait in another"
     " thread, or take messages that have arrived with timeout_s=0"
 )
+_FORKED: Final = (
+    "the link belongs to the process that created it, and a fork has none of its threads: create"
+    " another link after the fork"
+)
 
 
 class LinkClosedError(Exception):
@@ -25,7 +30,10 @@ class LinkClosedError(Exception):
 
 
 class _Pending(Future[_Given]):
-    """A future that refuses to be waited for in the thread that completes it."""
+    """A future that refuses to be waited for where the wait would never end.
+
+    That is in the thread that completes it, and in a fork of its process.
+    """
 
     def __init__(self, thread: ReactorThread) -> None:
         super().__init__()
@@ -50,9 +58,24 @@ class ReactorThread(reactor_thread.ReactorThread):
     def __init__(self) -> None:
         """Start the reactor in a new thread."""
         super().__init__("stompkit-link")
+        self._process = os.getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        """True in a fork of the process, which does not have this thread."""
+        return os.getpid() != self._process
+
+    def refuse_fork(self) -> None:
+        """Raise :class:`LinkClosedError` in a fork of the process."""
+        if self.is_forked:
+            raise LinkClosedError(_FORKED)
 
     def refuse_to_wait(self) -> None:
-        """Raise RuntimeError if called in the thread itself, where a wait would never end."""
+        """Raise RuntimeError if called in the thread itself, where a wait would never end.
+
+        Raises :class:`LinkClosedError` in a fork of the process.
+        """
+        self.refuse_fork()
         if self.is_current:
             raise RuntimeError(_NO_WAIT)
 
@@ -76,4 +99,4 @@ class ReactorThread(reactor_thread.ReactorThread):
 
     def stopped_error(self) -> Exception:
         """Return the error of calls that come as the thread ends."""
-        return LinkClosedError("the link is closed")
+        return LinkClosedError(_FORKED if self.is_forked else "the link is closed")

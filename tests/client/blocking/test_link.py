@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from multiprocessing import get_context
 from pathlib import Path
 from queue import Queue
 
@@ -564,3 +565,34 @@ def test_who_wants_to_know_is_told_of_each_connection(
         link.send(queue, [packet(b"1")])
         assert bodies(inbox, 1) == [b"1"]
     assert isinstance(heard.get(timeout=LONG_S), ClientClosedError)
+
+
+def test_a_fork_of_the_process_has_no_link(link: Link, stomp_broker: RunningBroker) -> None:
+    queue = stomp_broker.queue("forked")
+    inbox = link.subscribe(queue)
+    link.send(queue, [packet(b"1")]).result(LONG_S)
+    delivery = inbox.get(LONG_S)
+    assert delivery is not None
+    link.send(queue, [packet(b"2")]).result(LONG_S)
+    calls: list[Callable[[], object]] = [
+        lambda: link.send(queue, [packet(b"3")]),
+        link.flush,
+        link.closed.result,
+        lambda: link.subscribe(queue),
+        inbox.get,
+        delivery.ack,
+    ]
+
+    def call_all() -> None:
+        for call in calls:
+            with pytest.raises(LinkClosedError, match="create another link after the fork"):
+                call()
+        inbox.close()
+        link.close()
+
+    child = get_context("fork").Process(target=call_all, daemon=True)
+    child.start()
+    child.join(LONG_S)
+    assert child.exitcode == 0
+    delivery.ack()
+    assert bodies(inbox, 1) == [b"2"]

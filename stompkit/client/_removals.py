@@ -31,11 +31,15 @@ class Removal:
         outbox: Outbox,
         id: str,
         subscribe: Callable[[], Frame],
+        leave: Callable[[], Frame],
         unsubscribe: Callable[[], Frame],
         *,
         receipt: bool,
     ) -> None:
-        """Start unsent; the functions return a new frame each time."""
+        """Start unsent; the functions return a new frame each time.
+
+        *leave* returns an UNSUBSCRIBE that ends nothing but the delivery on the connection.
+        """
         self.id: Final = id
         #: True when it is confirmed, refused or given up.
         self.is_over = False
@@ -45,6 +49,7 @@ class Removal:
         self.was_sent = False
         self._outbox = outbox
         self._subscribe = subscribe
+        self._leave = leave
         self._unsubscribe = unsubscribe
         self._receipt = receipt
         self._suspicions = 0
@@ -61,9 +66,10 @@ class Removal:
 
         RabbitMQ removes only what the connection is subscribed to. ActiveMQ refuses just that.
         """
-        if not is_subscribed and not self._outbox.is_activemq:
-            subscribed = self._outbox.send_now(self._subscribe(), receipt=self._receipt)
-            subscribed.addErrback(self._failed)
+        is_activemq = self._outbox.is_activemq
+        if is_subscribed == is_activemq:
+            frame = self._leave() if is_activemq else self._subscribe()
+            self._outbox.send_now(frame, receipt=self._receipt).addErrback(self._failed)
         if not self.is_over:
             left = self._outbox.send_now(self._unsubscribe(), receipt=self._receipt)
             left.addCallbacks(lambda _: self.finish(), self._failed)

@@ -209,6 +209,7 @@ class Subscription:
                 self._outbox,
                 self.id,
                 lambda: self._terms.frame(self.ack),
+                lambda: self._unsubscribe_frame({}),
                 lambda: self._unsubscribe_frame(headers),
                 receipt=self._terms.receipt,
             )

@@ -27,6 +27,14 @@ MODES: Final[tuple[AckMode, ...]] = ("auto", "client", "client-individual")
 QUICK: Final = ReconnectPolicy(initial_s=0.05, max_s=0.5)
 
 NUMBERS: Final = count()
+#: Name of a durable subscription.
+NAME: Final = "on-brokers"
+#: Headers of a durable subscription on each broker; ours knows those of the others.
+DURABLE: Final = {
+    "activemq": {"activemq.subscriptionName": NAME},
+    "artemis": {"durable-subscription-name": NAME},
+    "rabbitmq": {"durable": "true", "auto-delete": "false", "id": NAME},
+}
 
 Scenario = Callable[[RunningBroker], Coroutine[Any, Any, None]]
 
@@ -226,6 +234,21 @@ async def test_an_idle_connection_stays(broker: RunningBroker) -> None:
         assert lost == []
         await client.send(queue, b"x")
         assert (await subscription.get()).body == b"x"
+
+
+@on_a_loop
+async def test_a_durable_subscription_in_use_is_removed(broker: RunningBroker) -> None:
+    assert broker.config is not None
+    headers = DURABLE.get(broker.config.quirks or broker.name, DURABLE["activemq"])
+    topic = broker.topic(f"on-brokers-{next(NUMBERS)}")
+    async with client_of(broker, connect_headers={"client-id": NAME}) as client:
+        subscription = await client.subscribe(topic, headers=headers)
+        await subscription.unsubscribe(headers)
+        await client.send(topic, b"x")
+        again = await client.subscribe(topic, headers=headers)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(again.get(), QUIET_S)
+        await again.unsubscribe(headers)
 
 
 @on_a_loop

@@ -887,6 +887,23 @@ def test_a_durable_subscription_is_removed_by_the_next_connection(
     assert [each.command for each in endpoint.peer.take()] == ["CONNECT"]
 
 
+@pytest.mark.parametrize("server", ["RabbitMQ/4.1.0", "ActiveMQ/6.1.0"])
+def test_a_durable_subscription_in_use_is_removed(net: Network, server: str) -> None:
+    endpoint = net.scripted()
+    endpoint.headers["server"] = server
+    subscription, frame = subscribe(net, net.connected(endpoint), endpoint, headers=DURABLE)
+    left = subscription.unsubscribe(DURABLE)
+    net.run()
+    *before, last = endpoint.peer.take()
+    # ActiveMQ refuses to remove what is in use; an UNSUBSCRIBE with the id alone ends the use.
+    assert [each.headers.get("durable") for each in before] == [None][: server.startswith("A")]
+    assert all(each.headers["id"] == frame.headers["id"] for each in before)
+    assert (last.command, last.headers["durable"]) == ("UNSUBSCRIBE", "true")
+    assert waits(left)
+    endpoint.peer.confirm(*before, last)
+    net.wait(left)
+
+
 def test_a_durable_subscription_that_was_left_can_still_be_removed(net: Network) -> None:
     endpoint = net.scripted(obliging=True)
     subscription = net.wait(net.connected(endpoint).subscribe(QUEUE, headers=DURABLE))

@@ -53,6 +53,8 @@ class Removal:
         self._unsubscribe = unsubscribe
         self._receipt = receipt
         self._suspicions = 0
+        #: True if a frame seemed refused on the last connection.
+        self._is_suspect = False
         self._waiters = Waiters[None]()
 
     def wait(self) -> Deferred[None]:
@@ -66,6 +68,9 @@ class Removal:
 
         RabbitMQ removes only what the connection is subscribed to. ActiveMQ refuses just that.
         """
+        if not self._is_suspect:
+            self._suspicions = 0
+        self._is_suspect = False
         is_activemq = self._outbox.is_activemq
         if is_subscribed == is_activemq:
             frame = self._leave() if is_activemq else self._subscribe()
@@ -90,6 +95,7 @@ class Removal:
         if isinstance(error, ConnectionGoneError):
             self.was_sent = self.was_sent or error.written
             if error.is_suspect:
+                self._is_suspect = True
                 self._suspicions += 1
             if not error.is_suspect or self._suspicions < MOST_SUSPICIONS:
                 return  # it is sent again on the next connection

@@ -946,6 +946,22 @@ def test_a_refused_removal_is_told(net: Network, *, is_named: bool) -> None:
     assert online(client)
 
 
+def test_an_error_that_names_no_frame_does_not_refuse_a_removal(net: Network) -> None:
+    endpoint = net.scripted()
+    subscription, _ = subscribe(net, net.connected(endpoint), endpoint, headers=DURABLE)
+    left = subscription.unsubscribe(DURABLE)
+    for turn in range(6):
+        net.run()
+        if turn % 2:
+            endpoint.peer.drop()
+        else:
+            endpoint.peer.refuse()
+        net.advance(60.0)
+    assert waits(left)
+    endpoint.peer.confirm(*endpoint.peer.take()[-2:])
+    net.wait(left)
+
+
 def test_a_durable_subscription_made_again_is_not_removed(net: Network) -> None:
     endpoint = net.scripted()
     client = net.connected(endpoint)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.types import TypeEngine
 
 from stompkit.replication.sql.families import family_of
 from stompkit.replication.sql.schema import (
@@ -51,19 +53,36 @@ def unfit_columns(
 def replace_columns(
     connection: Connection, table: TargetTable, columns: Iterable[SourceColumn]
 ) -> bool:
-    """Recreate columns of another type than these; return True if there were any.
+    """Recreate columns of another type or size than these; return True if there were any.
 
     Their values are published again. Key columns are unchanged.
     """
-    columns = list(columns)
-    wanted = unfit_columns(table, columns, backend_of(connection))
-    wanted += [
+    backend = backend_of(connection)
+    wanted = [
         column
         for column in columns
-        if column.type == "decimal" and column not in wanted and _free(table, column) is not None
+        if (own := _free(table, column)) is not None
+        and not (is_held(own, column, backend) and _has_room(own, column, backend))
     ]
     recreate_columns(connection, table, wanted)
     return bool(wanted)
+
+
+def _has_room(own: TargetColumn, column: SourceColumn, backend: str) -> bool:
+    """Return True if a column of the right kind is as large as the one that would be created."""
+    made = column_type(column, backend)
+    if "decimal" in (column.type, family_of(made)):
+        # Digits before and after the point are not compared.
+        return False
+    if column.type == "int":
+        # Signed and unsigned integers have no room for each other's numbers.
+        return own.family == family_of(made) and _is_unsigned(own.type_) == _is_unsigned(made)
+    longest, needed = (getattr(each, "length", None) for each in (own.type_, made))
+    return longest is None or (needed is not None and needed <= longest)
+
+
+def _is_unsigned(type_: TypeEngine[Any]) -> bool:
+    return bool(getattr(type_, "unsigned", False))
 
 
 def recreate_columns(

@@ -195,6 +195,34 @@ def test_rows_before_another_type_keep_the_earlier_type(target: Target) -> None:
     assert target.table() == [(1, 0)]
 
 
+UNSIGNED = {"type": "int", "unsigned": True, "precision": 20}
+
+
+@pytest.mark.parametrize(
+    ("former", "now", "value"),
+    [
+        ({"type": "int"}, UNSIGNED, 2**64 - 1),
+        (UNSIGNED, {"type": "int"}, -1),
+        ({"type": "decimal", "precision": 4, "scale": 2}, {"type": "int"}, 2**63 - 1),
+        ({"type": "decimal", "precision": 4, "scale": 2}, UNSIGNED, 2**64 - 1),
+        ({"type": "uuid"}, {"type": "text"}, "x" * 99),
+    ],
+)
+def test_a_value_of_a_larger_type_has_room(
+    target: Target, former: dict[str, object], now: dict[str, object], value: int | str
+) -> None:
+    told = [
+        change("schema", {}, after={"columns": [ID, {"name": "a", **column}], **more})
+        for column, more in ((former, {}), (now, {"retyped": ["a"]}))
+    ]
+    copy = changeset(3, change("read", {"id": 1}, after={"id": 1, "a": value}))
+    sink = SqlSink(target.url, create=True)
+    sink.apply([changeset(1, told[0]), changeset(2, told[1]), copy])
+    sink.close()
+    ((_, stored),) = target.table()
+    assert type(value)(stored) == value
+
+
 def test_rows_of_the_same_transaction_get_the_new_name(target: Target) -> None:
     changes = (
         change("write", {"id": 4}, after={"id": 4, "a": "v"}),

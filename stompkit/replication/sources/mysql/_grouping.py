@@ -322,7 +322,7 @@ class Grouping:
                     columns,
                     effect,
                     is_untold=outcome == "copy" and not self._can_copy,
-                    is_new=outcome == "empty",
+                    is_new=outcome == "empty" or effect.is_renaming,
                 )
             )
             match outcome:

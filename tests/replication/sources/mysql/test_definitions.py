@@ -57,6 +57,22 @@ CASES = {
             "INSERT INTO t VALUES (6, 6, 'six')",
         ]
     ),
+    "exchange with a table of other types": Case(
+        [
+            "CREATE TABLE n (id INT PRIMARY KEY, a VARCHAR(9), b INT)",
+            "INSERT INTO n VALUES (5, 'five', 5)",
+            "RENAME TABLE t TO old, n TO t",
+            "INSERT INTO t VALUES (6, 'six', 6)",
+        ]
+    ),
+    "ALTER ... RENAME to the name of a table with other types": Case(
+        [
+            "CREATE TABLE n (id INT PRIMARY KEY, a VARCHAR(9), b INT)",
+            "INSERT INTO n VALUES (5, 'five', 5)",
+            "DROP TABLE t",
+            "ALTER TABLE n RENAME t, COMMENT 'new'",
+        ]
+    ),
     "DROP and ADD of a column in one statement": Case(
         ["ALTER TABLE t DROP a, ADD a VARCHAR(9)", "UPDATE t SET a = 'zz' WHERE id = 1"]
     ),
@@ -132,6 +148,15 @@ CASES = {
         "u",
         "id",
     ),
+    "a partition becomes a table, after one of other types": Case(
+        [
+            "CREATE TABLE p (id INT PRIMARY KEY, a VARCHAR(9), b INT) PARTITION BY RANGE (id) "
+            "(PARTITION x VALUES LESS THAN (10), PARTITION y VALUES LESS THAN (20))",
+            "INSERT INTO p VALUES (12, 'x', 1)",
+            "DROP TABLE t",
+            "ALTER TABLE p CONVERT PARTITION y TO TABLE t",
+        ],
+    ),
     "TRUNCATE PARTITION": Case(
         [
             "CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY LIST (id) "
@@ -157,6 +182,7 @@ OF_MARIADB = (
     "ALTER IGNORE",
     "a table becomes a partition",
     "a partition becomes a table",
+    "a partition becomes a table, after one of other types",
 )
 
 

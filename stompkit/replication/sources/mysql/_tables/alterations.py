@@ -35,6 +35,11 @@ class Effect:
     #: Special types of the columns that the statement defines; ``None`` for other types.
     types: tuple[tuple[str, str | None], ...] = field(default=(), compare=False)
 
+    @property
+    def is_renaming(self) -> bool:
+        """True if the name is now that of another table, or of a part of it."""
+        return self.kind == "copy" and self.was not in (None, self.table)
+
 
 #: Clauses of ALTER TABLE that leave all rows unchanged, by their first words.
 _HARMLESS: Final = frozenset(
@@ -130,7 +135,7 @@ def _is_column(words: Tokens) -> bool:
     return word not in _NO_COLUMN and words.peek_second() not in _FOLLOWED.get(word, ())
 
 
-def _converted(words: Tokens, schema: str) -> list[Effect]:
+def _converted(words: Tokens, schema: str, table: Name) -> list[Effect]:
     """Return the effect on the table that becomes a partition, or that a partition becomes."""
     if words.skip("TABLE"):
         other = words.table(schema)
@@ -140,7 +145,7 @@ def _converted(words: Tokens, schema: str) -> list[Effect]:
     words.name()
     words.skip("TO", "TABLE")
     other = words.table(schema)
-    return [] if other is None else [Effect(other, "copy")]
+    return [] if other is None else [Effect(other, "copy", was=table)]
 
 
 def alteration(
@@ -212,7 +217,7 @@ def alteration(
         elif verb == "CONVERT":
             # Also to a character set.
             is_copy = True
-            others += _converted(words, schema)
+            others += _converted(words, schema, table)
         elif verb == "ALTER":
             continue
         elif verb and verb not in _HARMLESS:

@@ -18,6 +18,8 @@ __all__ = ["MOST_SUSPICIONS", "Removal", "Removals"]
 #: Number of consecutive connections on which a frame has to seem refused by an ERROR without
 #: ``receipt-id``. A single one can have another reason, such as the end of the broker.
 MOST_SUSPICIONS: Final = 3
+#: Beginning of ActiveMQ's refusal to remove what does not exist.
+_REMOVED: Final = "No durable subscription exists"
 
 
 class Removal:
@@ -101,7 +103,9 @@ class Removal:
                 return  # it is sent again on the next connection
             error = error.reason
         assert isinstance(error, Exception)  # one of the outbox's
-        self.finish(error)
+        # If the answer of an earlier connection was lost, that one has removed it.
+        is_removed = self.was_sent and str(error).startswith(_REMOVED)
+        self.finish(None if is_removed else error)
 
 
 class Removals:

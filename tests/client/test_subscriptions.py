@@ -946,6 +946,28 @@ def test_a_refused_removal_is_told(net: Network, *, is_named: bool) -> None:
     assert online(client)
 
 
+@pytest.mark.parametrize("was_sent", [False, True])
+def test_what_a_lost_connection_has_removed_is_removed(net: Network, *, was_sent: bool) -> None:
+    endpoint = net.scripted()
+    endpoint.headers["server"] = "ActiveMQ/6.1.0"
+    subscription, _ = subscribe(net, net.connected(endpoint), endpoint, headers=DURABLE)
+    if not was_sent:
+        endpoint.peer.drop()
+        net.run()
+    left = subscription.unsubscribe(DURABLE)
+    if was_sent:
+        net.run()
+        endpoint.peer.drop()
+    net.advance(0.1)
+    [frame] = endpoint.peer.take("UNSUBSCRIBE")
+    endpoint.peer.refuse(frame, "No durable subscription exists for clientID: a")
+    net.run()
+    if was_sent:
+        result(left)
+    else:
+        failed(left, BrokerError)
+
+
 def test_an_error_that_names_no_frame_does_not_refuse_a_removal(net: Network) -> None:
     endpoint = net.scripted()
     subscription, _ = subscribe(net, net.connected(endpoint), endpoint, headers=DURABLE)

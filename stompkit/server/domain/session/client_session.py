@@ -73,6 +73,8 @@ class ClientSession(BrokerSession):
         #: Number of write batches that replies wait for; the pending DISCONNECT follows, if any.
         self._uncommitted = 0
         self._leaving: Frame | None = None
+        #: The error that ends the session once earlier frames are answered.
+        self._refused: RemoteProtocolError | None = None
         #: True while input is suspended; the frames already read follow.
         self._suspended = False
         self._held: list[Frame] = []
@@ -119,7 +121,7 @@ class ClientSession(BrokerSession):
                 if not self._work():
                     return
         except RemoteProtocolError as error:
-            self.refuse(error)
+            self._refuse_in_turn(error)
 
     def _work(self) -> bool:
         """Handle the frames that have been read; return True if more can be read."""
@@ -178,7 +180,9 @@ class ClientSession(BrokerSession):
             self.fail(f"the broker cannot keep it: {error}", code, receipt=receipt)
         elif receipt is not None and not self._closing:
             self._send_receipt(receipt)
-        if self._leaving is not None:
+        if self._refused is not None:
+            self._refuse_in_turn(self._refused)
+        elif self._leaving is not None:
             self.leave(self._leaving)
 
     def leave(self, frame: Frame) -> None:
@@ -335,7 +339,7 @@ class ClientSession(BrokerSession):
             self.session.receive_eof()
         except RemoteProtocolError as error:
             self.session.state = state
-            self.refuse(error)
+            self._refuse_in_turn(error)
             return
         # Only one direction is closed: the other one can still carry an ERROR for those frames.
         self.session.state = state
@@ -357,7 +361,20 @@ class ClientSession(BrokerSession):
         self.refused_destination = headers.get("destination", "")
         if frame.command in _NO_RECEIPT:
             self.claimed_user = headers.get("login", "")
-        self.fail(refused.message, refused.code, receipt=headers.get("receipt"))
+        receipt = headers.get("receipt")
+        self._refuse_in_turn(refusal(refused.message, refused.code, receipt=receipt))
+
+    def _refuse_in_turn(self, error: RemoteProtocolError) -> None:
+        """Send ERROR and close, after the replies to earlier frames.
+
+        Otherwise a client would send again what the store is about to keep.
+        """
+        if not self._uncommitted or self._closing:
+            self.refuse(error)
+            return
+        self._refused = error
+        self._suspend()
+        self.release()
 
     def _tell(self, error: RemoteProtocolError) -> None:
         """Write the ERROR frame of the error, if it has one."""

@@ -482,6 +482,6 @@ def test_what_is_on_its_way_has_a_place_in_queues_that_refuse(stored: Home, when
     stored.runner.is_held = True
     sender = broker.client()
     burst(sender, numbered(1, 5))
-    assert refusal(sender) == ("queue-full" if when_full == "reject" else None)
     stored.runner.go_on()
+    assert refusal(sender) == ("queue-full" if when_full == "reject" else None)
     assert broker.destinations[QUEUE].ready == 3

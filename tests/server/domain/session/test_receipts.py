@@ -163,15 +163,47 @@ def test_a_persistent_message_is_delivered_after_the_commit() -> None:
     assert consumer.bodies() == [b"x"]
 
 
-def test_a_receipt_that_waits_when_an_error_ends_the_connection_never_comes() -> None:
-    """A missing receipt leaves the outcome open: here the message was stored."""
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        pytest.param(b"ACK\nid:nonsense\n\n\0", "unknown-acknowledgement", id="refused"),
+        pytest.param(b"NONSENSE\n\n\0", "unknown-command", id="malformed"),
+        pytest.param(b"SEND\ndestination:/queue/a\n", "truncated", id="cut off"),
+    ],
+)
+def test_an_error_waits_for_the_receipts_of_earlier_frames(wrong: bytes, code: str) -> None:
+    """Without its receipt, a client would send again what the broker has stored."""
     runner, broker, client, _ = held()
     client.publish(QUEUE, b"kept", receipt="r")
+    client.write(wrong)
+    client.end()
+    assert receipts(client) == []
+    runner.go_on()
+    assert receipts(client) == ["r"]
+    assert refusal(client) == code
+    assert client.eof
+    assert left(broker) == [b"kept"]
+
+
+def test_nothing_is_done_after_a_refused_frame() -> None:
+    runner, broker, client, _ = held()
+    client.publish(QUEUE, b"kept")
+    client.write(b"ACK\nid:nonsense\n\n\0SEND\ndestination:/queue/b\n\nnext\0")
+    client.write(b"SEND\ndestination:/queue/b\n\nlater\0")
+    runner.go_on()
+    assert refusal(client) == "unknown-acknowledgement"
+    assert left(broker, "/queue/b") == []
+
+
+def test_of_two_errors_that_of_the_earlier_frame_is_told() -> None:
+    runner, store = HeldRunner(), FailingStore()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    client = broker.client()
+    runner.is_held, store.fails = True, everything
+    client.publish(QUEUE, b"x", receipt="r")
     client.send("ACK", {"id": "nonsense"})
     runner.go_on()
-    assert receipts(client) == []
-    assert refusal(client) == "unknown-acknowledgement"
-    assert left(broker) == [b"kept"]
+    assert refusal(client) == "store-full"
 
 
 def test_a_transaction_that_the_store_refuses_has_no_receipt_and_no_effect() -> None:

@@ -22,9 +22,9 @@ from stompkit.server.domain.destinations import BlockedError
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.header_lines import header_line
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.session.base import BrokerSession
+from stompkit.server.domain.session.stored_replies import ReplyingSession
 from stompkit.server.domain.topics import Topic
-from stompkit.server.interfaces import Outlet, StoreError, StoreFullError
+from stompkit.server.interfaces import Outlet
 
 __all__ = ["ClientSession"]
 
@@ -41,7 +41,7 @@ _COSTLY: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "COMMIT"})
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ClientSession(BrokerSession):
+class ClientSession(ReplyingSession):
     """Translates frames of one client into calls of the broker, and replies to it.
 
     It is independent of transport and clock: bytes enter by :meth:`receive` with the time, and
@@ -70,11 +70,6 @@ class ClientSession(BrokerSession):
         self.end_of_frame = b"\n\0\n" if self.has_eol else b"\n\0"
         self.is_logged = broker.frame_log is not None or broker.frame_watch is not None
         self._does = self.handlers
-        #: Number of write batches that replies wait for; the pending DISCONNECT follows, if any.
-        self._uncommitted = 0
-        self._leaving: Frame | None = None
-        #: The error that ends the session once earlier frames are answered.
-        self._refused: RemoteProtocolError | None = None
         #: True while input is suspended; the frames already read follow.
         self._suspended = False
         self._held: list[Frame] = []
@@ -166,37 +161,6 @@ class ClientSession(BrokerSession):
                 self._suspend()
         elif receipt is not None:
             self._send_receipt(receipt)
-
-    def did_part(self) -> None:
-        """Delay the reply to a frame until this part of its effect is stored, too."""
-        if self.scheduler.commit_queue.cut(self):
-            self._uncommitted += 1
-
-    def committed(self, receipt: str | None, error: StoreError | None) -> None:
-        """Reply to a frame whose write batch has succeeded or failed."""
-        self._uncommitted -= 1
-        if error is not None:
-            code = "store-full" if isinstance(error, StoreFullError) else "store-failed"
-            self.fail(f"the broker cannot keep it: {error}", code, receipt=receipt)
-        elif receipt is not None and not self._closing:
-            self._send_receipt(receipt)
-        if self._refused is not None:
-            self._refuse_in_turn(self._refused)
-        elif self._leaving is not None:
-            self.leave(self._leaving)
-
-    def leave(self, frame: Frame) -> None:
-        """End the session normally; a requested receipt is the last frame."""
-        if self._closing:
-            return
-        self._leaving = frame
-        if self._uncommitted:
-            return
-        self._closing = True
-        receipt = frame.headers.get("receipt")
-        if receipt is not None:
-            self._send_receipt(receipt)
-        self._end()
 
     # Waiting.
 
@@ -361,20 +325,11 @@ class ClientSession(BrokerSession):
         self.refused_destination = headers.get("destination", "")
         if frame.command in _NO_RECEIPT:
             self.claimed_user = headers.get("login", "")
-        receipt = headers.get("receipt")
-        self._refuse_in_turn(refusal(refused.message, refused.code, receipt=receipt))
+        message, code, receipt = refused.message, refused.code, headers.get("receipt")
+        self._in_turn(lambda: self.fail(message, code, receipt=receipt))
 
     def _refuse_in_turn(self, error: RemoteProtocolError) -> None:
-        """Send ERROR and close, after the replies to earlier frames.
-
-        Otherwise a client would send again what the store is about to keep.
-        """
-        if not self._uncommitted or self._closing:
-            self.refuse(error)
-            return
-        self._refused = error
-        self._suspend()
-        self.release()
+        self._in_turn(lambda: self.refuse(error))
 
     def _tell(self, error: RemoteProtocolError) -> None:
         """Write the ERROR frame of the error, if it has one."""

@@ -163,6 +163,16 @@ def test_a_persistent_message_is_delivered_after_the_commit() -> None:
     assert consumer.bodies() == [b"x"]
 
 
+def test_a_receipt_that_waits_when_the_connection_is_lost_never_comes() -> None:
+    """A missing receipt leaves the outcome open: here the message was stored."""
+    runner, broker, client, _ = held()
+    client.publish(QUEUE, b"kept", receipt="r")
+    client.drop()
+    runner.go_on()
+    assert receipts(client) == []
+    assert left(broker) == [b"kept"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, cast
 
 from stompkit._common.arguments import Parser
 from stompkit._common.collector import without_collection
-from stompkit._common.files import describe
+from stompkit._common.files import describe, reason_of
 from stompkit._common.spelling import did_you_mean
 from stompkit._common.style import whole
 
@@ -164,8 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in _NO_ROOM or error.filename is not None:
             raise
         print(
-            f"stompkit: cannot write all output: {error.strerror}. Free disk space, and repeat the"
-            " command",
+            f"stompkit: cannot write all output: {reason_of(error)}. Free disk space, and repeat"
+            " the command",
             file=sys.stderr,
         )
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

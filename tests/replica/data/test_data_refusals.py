@@ -56,7 +56,7 @@ def test_a_reason_names_what_it_is_due_to_and_not_what_the_row_holds(
 def test_text_that_is_no_unicode_is_refused(target: Target) -> None:
     target.execute(USERS)
     reasons = written(target, [user(1), user(2, email="\ud800"), user(3)])
-    assert reasons == {"users 2": "a value does not fit its column"}
+    assert reasons == {"users 2": "a value does not fit its column email"}
     assert [found[0] for found in target.table("users")] == [1, 3]
 
 

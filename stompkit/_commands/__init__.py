@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import errno
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from io import TextIOWrapper
 from typing import Final, NamedTuple, Protocol, cast
 
 from stompkit._common.arguments import Parser
 from stompkit._common.collector import without_collection
 from stompkit._common.files import describe, reason_of
 from stompkit._common.spelling import did_you_mean
-from stompkit._common.style import whole
+from stompkit._common.style import discard_output, prepare_streams
 
 __all__ = ["COMMANDS", "Command", "command_of", "main"]
 
@@ -146,19 +144,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit status."""
-    sys.stdout, sys.stderr = whole(sys.stdout), whole(sys.stderr)
-    for stream in (sys.stdout, sys.stderr):
-        # Characters that the terminal cannot show are printed as escape sequences.
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    prepare_streams()
     try:
         status = _run(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader has closed the pipe, as `head` does; the interpreter must not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has closed the pipe, as `head` does.
+        discard_output()
         return 128 + signal.SIGPIPE
     except OSError as error:
         if error.errno not in _NO_ROOM or error.filename is not None:
@@ -168,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             " the command",
             file=sys.stderr,
         )
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return _FAILED
     return status
 

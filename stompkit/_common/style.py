@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from typing import Any, Final, TextIO
 
-__all__ = ["Style", "whole"]
+__all__ = ["Style", "discard_output", "prepare_streams", "whole"]
 
 _CODES: Final = {
     "bold": "1",
@@ -39,6 +40,19 @@ class Style:
             return text
         codes = ";".join(_CODES[name] for name in names)
         return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def prepare_streams() -> None:
+    """Make stdout and stderr write texts whole, and escape what the terminal cannot show."""
+    sys.stdout, sys.stderr = whole(sys.stdout), whole(sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def discard_output() -> None:
+    """Discard what stdout could not write, which the interpreter would try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def whole(stream: TextIO) -> TextIO:

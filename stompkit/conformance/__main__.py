@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from io import TextIOWrapper
 from textwrap import wrap
 from typing import NoReturn
 
 from stompkit._common.spelling import closest, with_article
-from stompkit._common.style import Style, whole
+from stompkit._common.style import Style, discard_output, prepare_streams
 from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case
 from stompkit.conformance.clients.command import (
@@ -330,17 +328,13 @@ def _stop(status: Exit, message: str) -> Exit:
 
 
 def _main() -> NoReturn:
-    sys.stdout, sys.stderr = whole(sys.stdout), whole(sys.stderr)
-    for stream in (sys.stdout, sys.stderr):
-        # Characters that a terminal cannot show are replaced by escape sequences.
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    prepare_streams()
     try:
         status: int = main()
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has closed the pipe, as ``head`` does; avoid a message of the interpreter.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has closed the pipe, as ``head`` does.
+        discard_output()
         status = 128 + signal.SIGPIPE
     sys.exit(status)
 

@@ -12,10 +12,7 @@ from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.window import WindowedQueue
 from stompkit.server.domain.sub_queue import SubQueue
-from stompkit.server.interfaces import (
-    Remove,
-    StoredMessage,
-)
+from stompkit.server.interfaces import Remove, StoredMessage
 
 __all__ = ["TrimmedQueue"]
 

@@ -54,6 +54,14 @@ def ways(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[_Ways]:
         yield opened(server, stack), other, opened(server, stack)
 
 
+@pytest.fixture(params=["mariadb", "postgresql"])
+def numbers(request: pytest.FixtureRequest) -> Iterator[tuple[SourceSide, SourceSide]]:
+    """A PostgreSQL database, and one that takes intervals into columns of numbers."""
+    servers = [request.getfixturevalue(kind) for kind in ("postgresql", request.param)]
+    with ExitStack() as stack:
+        yield opened(servers[0], stack), opened(servers[1], stack)
+
+
 def _expression(parts: _Parts | None) -> str:
     if parts is None:
         return "NULL"
@@ -91,26 +99,23 @@ def test_they_come_back_as_they_were(ways: _Ways, rows: list[_Parts | None]) -> 
 @given(parts=_PARTS)
 @example(parts=(0, 0, 9_007_199_254_740_993))
 @settings(_SETTINGS, max_examples=drawn(8))
-@pytest.mark.parametrize("server", ["mariadb", "postgresql"])
 def test_a_column_of_numbers_takes_those_of_time_and_refuses_others(
-    request: pytest.FixtureRequest, server: str, parts: _Parts
+    numbers: tuple[SourceSide, SourceSide], parts: _Parts
 ) -> None:
+    source, target = numbers
     name = f"n{next(_NUMBERS)}"
-    with ExitStack() as stack:
-        source = opened(request.getfixturevalue("postgresql"), stack)
-        target = opened(request.getfixturevalue(server), stack)
-        changes = _insert(source, name, [parts])
-        target.make(name, ["c0 BIGINT", "c1 BIGINT"])
-        months, days, microseconds = parts
-        if not months and not days:
-            apply(target.url, changes, create=False)
-            assert target.shown(name, _COLUMNS) in (
-                [[microseconds, microseconds]],
-                [[str(microseconds), str(microseconds)]],
-            )
-            return
-        text = re.escape(str(Interval(months, days, microseconds)))
-        reason = rf"table 'public\.{name}', key {{'id': 0}}: column 'c0': {text} has (days|months)"
-        with pytest.raises(ApplyError, match=reason):
-            apply(target.url, changes, create=False)
-        assert target.shown(name, _COLUMNS) == []
+    changes = _insert(source, name, [parts])
+    target.make(name, ["c0 BIGINT", "c1 BIGINT"])
+    months, days, microseconds = parts
+    if not months and not days:
+        apply(target.url, changes, create=False)
+        assert target.shown(name, _COLUMNS) in (
+            [[microseconds, microseconds]],
+            [[str(microseconds), str(microseconds)]],
+        )
+        return
+    text = re.escape(str(Interval(months, days, microseconds)))
+    reason = rf"table 'public\.{name}', key {{'id': 0}}: column 'c0': {text} has (days|months)"
+    with pytest.raises(ApplyError, match=reason):
+        apply(target.url, changes, create=False)
+    assert target.shown(name, _COLUMNS) == []

@@ -27,11 +27,12 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, Final
 
-from blinker import Namespace, Signal
+from blinker import ANY, NamedSignal, Signal
 
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.model.values import Row
@@ -48,21 +49,61 @@ __all__ = [
 ]
 
 _log: Final = logging.getLogger(__name__)
-_NAMESPACE: Final = Namespace()
+#: All signals by name.
+_SIGNALS: Final[dict[str, NamedSignal]] = {}
 
 #: Function that makes the payload of a raw signal from a change.
 Raw = Callable[[RowChange], object]
 
 
+class _Heard:
+    """The signals that have receivers, or had some."""
+
+    def __init__(self) -> None:
+        """Start without signals."""
+        self._signals: dict[str, NamedSignal] = {}
+        self._lock = threading.RLock()
+
+    def add(self, heard: NamedSignal, connect: Callable[[], Any]) -> Any:
+        """Connect a receiver to a signal by the function, and return what it returns."""
+        with self._lock:
+            self._signals[heard.name] = heard
+            return connect()
+
+    def __bool__(self) -> bool:
+        """Return True if one of the signals still has a receiver."""
+        if not self._signals:
+            return False
+        with self._lock:
+            if any(each.receivers for each in self._signals.values()):
+                return True
+            # Signals hold receivers weakly, so nobody tells when the last one is gone.
+            self._signals.clear()
+        return False
+
+
+_HEARD: Final = _Heard()
+
+
+class _RowSignal(NamedSignal):
+    """A signal of which it is known if it may have receivers."""
+
+    def connect(self, receiver: Any, sender: Any = ANY, weak: bool = True) -> Any:  # noqa: FBT001, FBT002
+        """Connect a receiver, as the class above does."""
+        connect = super().connect
+        return _HEARD.add(self, lambda: connect(receiver, sender, weak))
+
+
 def signal(name: str) -> Signal:
     """Return the signal of that name; the same object for the same name."""
-    return _NAMESPACE.signal(name)
+    # Threads that ask for a new name at once get the same object, too.
+    return _SIGNALS.get(name) or _SIGNALS.setdefault(name, _RowSignal(name))
 
 
 #: Sent with each :class:`~stompkit.replication.model.events.Changeset`. A receiver that stores it
 #: elsewhere may return a ``concurrent.futures.Future``, which is done when it is stored. Until
 #: then, a resumable publisher resumes before this changeset.
-CHANGESET: Final = signal("changeset")
+CHANGESET: Final[Signal] = _SIGNALS.setdefault("changeset", NamedSignal("changeset"))
 
 
 def key_of(key: Row) -> Any:
@@ -100,12 +141,10 @@ def emit(
     row receiver is logged, and the other receivers are still called. An exception of a changeset
     receiver is raised when all of them have been called.
     """
-    # Signals without receivers are not created. Other threads may create signals meanwhile.
-    known = _NAMESPACE.copy()
-    connected = {name for name, each in known.items() if each.receivers and each is not CHANGESET}
-    if connected:
+    # The signals of other tables are not looked at: there may be several for each table.
+    if _HEARD:
         for change in changeset.changes:
-            _emit_row(change, raw, connected, qualified=qualified)
+            _emit_row(change, raw, qualified=qualified)
     futures: list[Future[Any]] = []
     problem: Exception | None = None
     receivers = list(changesets.receivers_for(changeset)) if changesets.receivers else []
@@ -126,14 +165,14 @@ def emit(
 
 def has_receivers() -> bool:
     """Return True if a signal of the process has receivers: of a row, or of all publishers."""
-    return any(each.receivers for each in _NAMESPACE.copy().values())
+    return bool(CHANGESET.receivers) or bool(_HEARD)
 
 
-def _emit_row(change: RowChange, raw: Raw | None, connected: set[str], *, qualified: bool) -> None:
+def _emit_row(change: RowChange, raw: Raw | None, *, qualified: bool) -> None:
     prefixes = ("", f"{change.schema}.") if qualified and change.schema else ("",)
     for name, key in row_signals(change):
         for prefix in prefixes:
-            if prefix + name in connected:
+            if _is_heard(prefix + name):
                 _send(prefix + name, key)
     if change.action in ("truncate", "schema"):
         return
@@ -141,13 +180,19 @@ def _emit_row(change: RowChange, raw: Raw | None, connected: set[str], *, qualif
     for prefix in prefixes:
         name = f"{prefix}{change.table}_{action}_raw"
         # The payload is made only if there is a receiver.
-        if name in connected:
+        if _is_heard(name):
             _send(name, change if raw is None else raw(change))
+
+
+def _is_heard(name: str) -> bool:
+    """Return True if the signal has receivers; one that nobody has asked for is not made."""
+    known = _SIGNALS.get(name)
+    return known is not None and bool(known.receivers)
 
 
 def _send(name: str, payload: object) -> None:
     # One by one, since blinker stops at the first exception.
-    for receiver in list(_NAMESPACE[name].receivers_for(payload)):
+    for receiver in list(_SIGNALS[name].receivers_for(payload)):
         try:
             receiver(payload)
         except Exception:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
-from stompkit.replication.model.signals import CHANGESET, emit, for_factory, key_of, signal
+from stompkit.replication.model.signals import (
+    CHANGESET,
+    emit,
+    for_factory,
+    has_receivers,
+    key_of,
+    signal,
+)
 
 
 def changeset(*changes: RowChange) -> Changeset:
@@ -153,23 +161,55 @@ def test_nobody_else_uses_the_names_of_blinkers_default() -> None:
     assert signal("things_write") is signal("things_write")
 
 
-def test_other_threads_may_make_signals_while_one_emits() -> None:
-    ended = threading.Event()
+class UnreadReceivers(dict[Any, Any]):
+    """Receivers of a signal that nobody looks at."""
 
-    def make() -> None:
-        number = 0
-        while not ended.is_set():
-            number += 1
-            signal(f"made_meanwhile_{number % 5000}_{number}")
+    def __len__(self) -> int:
+        raise AssertionError("a signal of another table is looked at")
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    thread = threading.Thread(target=make, daemon=True)
-    thread.start()
+
+def test_the_work_of_a_changeset_does_not_grow_with_the_number_of_signals(listen: Listen) -> None:
+    received = listen("things_write")
+    others = [signal(f"table{number}_write") for number in range(100)]
+    for each in others:
+        each.receivers = UnreadReceivers()
     try:
-        for sequence in range(1, 200):
-            assert emit(make_changeset("o", sequence, [], Source(kind="test"))) == []
+        emit(changeset(RowChange(table="things", action="write", key={"id": 1})))
     finally:
-        ended.set()
-        thread.join()
+        for each in others:
+            each.receivers = {}
+    assert received == [1]
+
+
+class UnreadChanges(tuple[RowChange, ...]):
+    """Changes that nobody reads."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[RowChange]:
+        """Fail."""
+        raise AssertionError("rows are read for nobody")
+
+
+def test_rows_are_not_read_for_receivers_that_are_gone() -> None:
+    def receive(key: object) -> None: ...
+
+    signal("things_write").connect(receive)
+    del receive
+    gc.collect()
+    assert not has_receivers()
+    unread = msgspec.structs.replace(changeset(), changes=UnreadChanges())
+    assert emit(unread) == []
+
+
+def test_threads_that_ask_for_a_name_at_once_get_the_same_signal() -> None:
+    names = [f"made_at_once_{number}" for number in range(2000)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            first, second = (pool.submit(lambda: [*map(signal, names)]) for _ in range(2))
+            pairs = zip(first.result(), second.result(), strict=True)
+    finally:
         sys.setswitchinterval(before)
+    assert all(one is other for one, other in pairs)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from stompkit.server import InlineRunner
 from stompkit.server.interfaces import (
     LaneState,
@@ -24,6 +26,8 @@ __all__ = ["KINDS", "FailingStore", "HeldRunner", "everything", "failing_store"]
 
 #: The kinds of stores.
 KINDS: Final = ("memory", "lmdb", "sqlite")
+#: Failures after which a broker is believed to retry without a pause.
+_MOST_FAILURES: Final = 2_000
 
 
 class FailingStore:
@@ -38,6 +42,7 @@ class FailingStore:
         #: True to lose the connection after an update, before the reply.
         self.is_cut_off = False
         self.applied = 0
+        self._failures_left = _MOST_FAILURES
 
     def open(self) -> None:
         """Open the store."""
@@ -58,6 +63,9 @@ class FailingStore:
             changes = Changes(self._store.lanes())
             for operation in operations:
                 changes.add(operation)
+            self._failures_left -= 1
+            if not self._failures_left:
+                pytest.fail("the broker calls a store that fails again and again, without a pause")
             raise StoreFullError("no space left on device")
         self.applied += 1
         self._store.apply(operations)

@@ -12,7 +12,8 @@ from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.base import QueueBase
 from stompkit.server.domain.queues.delays import Delays
 from stompkit.server.domain.queues.dispatcher import Dispatcher
-from stompkit.server.domain.queues.expiry import Expiry, Overdue
+from stompkit.server.domain.queues.expiry import Expiry
+from stompkit.server.domain.queues.overdue import Overdue
 from stompkit.server.domain.queues.timeouts import AckTimeouts
 from stompkit.server.domain.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import (

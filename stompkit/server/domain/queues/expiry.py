@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Final
 
 from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.base import QueueBase
+from stompkit.server.domain.queues.overdue import Overdue
 from stompkit.server.domain.scheduling.alarm import Alarm
 from stompkit.server.domain.sub_queue import SubQueue
 from stompkit.server.interfaces import StoredMessage, StoreError
 
-__all__ = ["Expiry", "Overdue"]
+__all__ = ["Expiry"]
 
 #: Delay in seconds before messages for which the dead letters had no room are retried, unless room
 #: is reported earlier.
@@ -38,56 +38,6 @@ _FEW: Final = 64
 _SLACK_S: Final = 0.001
 
 
-class Overdue:
-    """Expired messages for which the dead letters had no room, oldest first."""
-
-    __slots__ = ("_entries", "octets")
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._entries: deque[MessageReference] = deque()
-        #: Size of all messages, in bytes.
-        self.octets = 0
-
-    def __len__(self) -> int:
-        """Return their number."""
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[MessageReference]:
-        """Iterate over the messages, oldest first."""
-        return iter(self._entries)
-
-    def append(self, entry: MessageReference) -> None:
-        """Add the newest message."""
-        self._entries.append(entry)
-        self.octets += entry.message.size
-
-    def popleft(self) -> MessageReference | None:
-        """Remove and return the oldest message; None if there is none."""
-        if not self._entries:
-            return None
-        entry = self._entries.popleft()
-        self.octets -= entry.message.size
-        return entry
-
-    def pop_some(self, start: int, most: int) -> list[MessageReference]:
-        """Remove and return up to *most* messages that follow the first *start* ones."""
-        entries = self._entries
-        entries.rotate(-start)
-        some = [entries.popleft() for _ in range(min(most, len(entries) - start))]
-        entries.rotate(start)
-        self.octets -= sum(entry.message.size for entry in some)
-        return some
-
-    def put_back(self, start: int, some: Sequence[MessageReference]) -> None:
-        """Insert messages behind the first *start* ones."""
-        entries = self._entries
-        entries.rotate(-start)
-        entries.extendleft(reversed(some))
-        entries.rotate(start)
-        self.octets += sum(entry.message.size for entry in some)
-
-
 class Expiry:
     """Drops or dead-letters messages when they expire.
 
@@ -105,6 +55,9 @@ class Expiry:
         self._alarm: Alarm | None = None
         #: True if the dead letters had no room for messages that are only in the store.
         self._awaits_room = False
+        #: Until when nothing is retried, since the store has failed. The room that a dead letter
+        #: leaves when it fails must not be a reason to try the next one.
+        self._rests_until = 0.0
         #: Sub-queues being read.
         self._scans: set[SubQueue[MessageReference]] = set()
         #: Number of messages that deliveries may still expire before others are served.
@@ -221,8 +174,8 @@ class Expiry:
 
     def put_off_stored(self, sub_queue: SubQueue[MessageReference], expires: float) -> None:
         """Record the expiry time of a message that the store could not remove."""
-        now = self._queue.host.scheduler.now
-        sub_queue.scan_at = max(sub_queue.scan_at, now + _FAILED_REST_S)
+        rests_until = self._rest(_FAILED_REST_S)
+        sub_queue.scan_at = max(sub_queue.scan_at, rests_until)
         self.expect_stored(sub_queue, expires)
 
     def look_in_store(self) -> bool:
@@ -325,7 +278,20 @@ class Expiry:
     def put_off(self, entry: MessageReference) -> None:
         """Keep an expired message for later; no consumer receives it any more."""
         self.overdue.append(entry)
+        self._rest(_RETRY_S)
         self._wake_at(self._queue.host.scheduler.wall + _RETRY_S)
+
+    def _rest(self, duration_s: float) -> float:
+        """Retry nothing for a while; return until when."""
+        now = self._queue.host.scheduler.now
+        self._rests_until = max(self._rests_until, now + duration_s)
+        return self._rests_until
+
+    @property
+    def _rests_s(self) -> float:
+        """Remaining seconds without retries; 0 if they are over."""
+        wait_s = self._rests_until - self._queue.host.scheduler.now
+        return wait_s if wait_s > _SLACK_S else 0.0
 
     def _await_room(self) -> None:
         self._wake_at(self._queue.host.scheduler.wall + _RETRY_S)
@@ -345,7 +311,7 @@ class Expiry:
     def room_made(self) -> None:
         """Retry messages for which the dead letters had no room, in memory and in the store."""
         self.retry_overdue()
-        if self._awaits_room:
+        if self._awaits_room and not self._rests_s:
             self._awaits_room = False
             for sub_queue in self._queue.sub_queues:
                 sub_queue.scan_at = 0.0
@@ -362,6 +328,10 @@ class Expiry:
 
     def _retry_first(self) -> bool:
         """Retry the oldest one; return False if there is none, or still no room for it."""
+        if self._rests_s:
+            if self.overdue:
+                self._wake_at(self._queue.host.scheduler.wall + self._rests_s)
+            return False
         entry = self.overdue.popleft()
         if entry is None:
             return False

@@ -31,7 +31,8 @@ from twisted.internet.task import Clock
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server.domain.commits.batches import RecordingCommitQueue
-from stompkit.server.domain.queues.expiry import Expiry, Overdue
+from stompkit.server.domain.queues.expiry import Expiry
+from stompkit.server.domain.queues.overdue import Overdue
 from stompkit.server.domain.queues.peeking import Page, Seen, peek
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.upkeep import (

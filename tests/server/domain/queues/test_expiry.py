@@ -330,6 +330,45 @@ def test_no_message_is_lost_that_expires_while_the_store_fails(
     broker.broker.close()
 
 
+@pytest.mark.parametrize("when_full", ["block", "drop-oldest", "reject"])
+@pytest.mark.parametrize("window", [1, 100])
+@pytest.mark.parametrize("letters", [1, 2, 100])
+def test_a_store_that_fails_is_not_called_at_once_again_for_expired_messages(
+    when_full: Literal["block", "drop-oldest", "reject"], window: int, letters: int
+) -> None:
+    """The room that a dead letter leaves when it fails is no reason to try the next one."""
+    store = failing_store("memory", Path())
+
+    def config(most: int) -> BrokerConfig:
+        queue = DestinationConfig(name=QUEUE, max_queue_messages=most, when_full=when_full)
+        dead = DestinationConfig(name="/dlq/a", max_queue_messages=letters)
+        return BrokerConfig(
+            window_messages=window, expired="dead-letter", destinations=(queue, dead)
+        )
+
+    broker = MemoryBroker(config(4), store=store)
+    publish_all(broker.client(), QUEUE, numbered(1, 4), expiration="1000")
+    store.fails = lambda operations: any(isinstance(each, Put) for each in operations)
+    waiting = broker.client()
+    waiting.publish(QUEUE, b"5", receipt="r")
+    broker.clock.advance(2.0)
+    broker.broker.reload(config(3))
+    for _ in range(20):
+        broker.clock.advance(1.0)
+    store.fails = lambda _: False
+    died = []
+    for _ in range(6):
+        broker.clock.advance(AGAIN_S)
+        client = broker.client()
+        client.subscribe("/dlq/a")
+        died += client.bodies()
+        client.close()
+    # A queue that drops the oldest dropped one when its limit was lowered.
+    assert set(died) <= set(numbered(1, 4))
+    assert len(died) == (3 if when_full == "drop-oldest" else 4)
+    assert stored(broker, QUEUE) == ([b"5"] if waiting.take("RECEIPT") else [])
+
+
 @pytest.mark.parametrize("expired", ["discard", "dead-letter"])
 @pytest.mark.parametrize("most", [1, 2, 3, 100])
 def test_what_expires_behind_the_window_leaves_once(

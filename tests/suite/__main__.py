@@ -20,19 +20,17 @@ from typing import Final
 
 from tests.suite import lanes
 from tests.suite.memory import files_in_memory
-from tests.suite.parts import ROOT, TIMES, WITHOUT, Part, Times, read_times
+from tests.suite.parts import ROOT, TIMES, Part, Times, read_times
 from tests.suite.progress import Progress, announce, summarise
 from tests.suite.running import Outcome, Runner
 
 #: Parts at a time for each processor, by lane: tests spend much time waiting, those of the matrix
 #: lane less.
-_SLOTS: Final = {"quick": 6, "matrix": 3, "all": 3}
+_SLOTS: Final = {"quick": 5, "matrix": 3, "all": 3}
 #: Variable with the database servers that tests use.
 _SERVERS: Final = "STOMPKIT_TEST_SERVERS"
-#: Shortest duration of a file that is recorded, and shortest difference of those without databases,
-#: in seconds.
+#: Shortest duration of a file that is recorded, in seconds.
 _LEAST_S: Final = 0.1
-_DIFFERENCE_S: Final = 1.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         "--slots",
         type=int,
         metavar="N",
-        help="how many parts run at a time (default: six for each processor; three in the lanes"
+        help="how many parts run at a time (default: five for each processor; three in the lanes"
         " matrix and all)",
     )
     add(
@@ -159,15 +157,8 @@ def _record(outcomes: Iterable[Outcome], times: Times) -> None:
     new = {**times}
     for each in outcomes:
         new.update(_durations(each))
-    kept = {name: round(new[name], 1) for name in sorted(new) if _is_recorded(name, new)}
+    kept = {name: round(seconds, 1) for name, seconds in sorted(new.items()) if seconds > _LEAST_S}
     TIMES.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-
-
-def _is_recorded(name: str, durations: Times) -> bool:
-    if name.startswith(WITHOUT):
-        usual_s = durations.get(name.removeprefix(WITHOUT), 0.0)
-        return abs(durations[name] - usual_s) > _DIFFERENCE_S
-    return durations[name] > _LEAST_S
 
 
 def _durations(outcome: Outcome) -> Mapping[str, float]:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.suite.costs import read_costly
-from tests.suite.missing import has_databases
-from tests.suite.parts import INTENDED_S, ROOT, WITHOUT, Part, SuiteFile, Times, divide, suite_files
+from tests.suite.parts import ROOT, Part, SuiteFile, Times, divide, suite_files
 
 __all__ = ["matrix", "quick", "turn"]
 
@@ -29,9 +28,6 @@ _MEMORY: Final = "memory"
 _MARKED_PURE: Final = re.compile(r"\bmark\.pure\b")
 #: Time that pytest needs to start and to collect a part, in seconds.
 _START_S: Final = 4.0
-#: Intended duration in seconds of a part without databases. There is less to do, and all parts
-#: should still run side by side.
-_WITHOUT_S: Final = 300.0
 #: Expected duration in seconds of a part that does not run pytest and was never measured.
 _UNKNOWN_S: Final = 60.0
 #: Folders, or files, whose tests also run on compiled modules.
@@ -86,13 +82,10 @@ def quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
 def _quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
     yield from _checks(times)
     options = [_FEW, *options]
-    # Files that need databases take no time without them, so others make up the parts.
-    kind, intended_s = ("", INTENDED_S) if has_databases() else (WITHOUT, _WITHOUT_S)
-    files = list(suite_files(times, kind))
+    files = list(suite_files(times))
     compiled = [each for each in files if _is_compiled(each)]
-    rest = [each for each in files if not _is_compiled(each)]
-    for name, part in divide(rest, intended_s):
-        yield _tests(name, _QUICK, part, options, kind=kind)
+    for name, part in divide(each for each in files if not _is_compiled(each)):
+        yield _tests(name, _QUICK, part, options)
     # Other tests of these files run on compiled modules; those of the codec with coverage, too.
     pure = [each._replace(expected_s=0.0) for each in compiled if _is_marked(each, _MARKED_PURE)]
     yield _tests("as Python", f"{_PURE} and {_QUICK}", pure, options, kind=f"{_PURE} ")

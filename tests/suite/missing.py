@@ -10,7 +10,7 @@ from typing import Final
 
 from stompkit.testing.launching.brokers import LAUNCHERS
 
-__all__ = ["has_databases", "missing"]
+__all__ = ["missing"]
 
 _BROKERS: Final = ("activemq", "rabbitmq", "coilmq")
 _PATH: Final = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
@@ -40,11 +40,6 @@ _FILES: Final = {
     "Net::Stomp": ("/usr/share/perl5/Net", "Stomp.pm", "libnet-stomp-perl"),
     "PHP's stomp": ("/usr/lib/php", "*/stomp.so", "php-stomp"),
 }
-
-
-def has_databases() -> bool:
-    """Return True if PostgreSQL or MariaDB is there: many tests need one of them."""
-    return not {"PostgreSQL", "mariadbd"} <= {name for name, _ in missing()}
 
 
 def missing() -> Iterator[tuple[str, str]]:

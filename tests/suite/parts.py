@@ -9,29 +9,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = [
-    "ROOT",
-    "TIMES",
-    "WITHOUT",
-    "Part",
-    "SuiteFile",
-    "Times",
-    "divide",
-    "read_times",
-    "suite_files",
-]
+__all__ = ["ROOT", "TIMES", "Part", "SuiteFile", "Times", "divide", "read_times", "suite_files"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TIMES: Final = Path(__file__).with_name("times.json")
-
-#: Beginning of the names of durations where databases are missing. Recorded are those that differ.
-WITHOUT: Final = "without databases "
 
 #: Expected duration of a file of tests that was never measured, in seconds.
 _UNKNOWN_S: Final = 5.0
 #: Intended duration of a part, in seconds. Longer parts leave a processor idle at the end of the
 #: run; shorter ones start pytest, and servers, more often.
-INTENDED_S: Final = 480.0
+_INTENDED_S: Final = 480.0
 #: Folders of a shorter duration, in seconds, share a part.
 _SMALL_S: Final = 250.0
 #: Folders whose tests share an expensive fixture, the JVM of Spark: fewer parts.
@@ -91,7 +78,7 @@ def suite_files(times: Times, prefix: str = "") -> Iterator[SuiteFile]:
 
 
 def divide(
-    files: Iterable[SuiteFile], intended_s: float = INTENDED_S
+    files: Iterable[SuiteFile], intended_s: float = _INTENDED_S
 ) -> Iterator[tuple[str, list[SuiteFile]]]:
     """Yield parts of about *intended_s* seconds, each as its name and its files.
 

@@ -50,34 +50,38 @@ class _Form(NamedTuple):
 
 _NAME: Final = r"(?P<tube>[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})"
 _TUBE: Final = re.compile(_NAME)
-_NUMBER: Final = r" *([0-9]{1,20})"
-_NEXT: Final = r" +([0-9]{1,20})"
+#: Digits after any number of zeros. It never backtracks, so that each line is read once.
+_DIGITS: Final = r"(?>0*(?=[0-9]))([0-9]{1,20}+)(?![0-9])"
+_NUMBER: Final = r" *" + _DIGITS
+_NEXT: Final = r" +" + _DIGITS
 
 
-def _form(name: str, *most: int, tube: bool = False) -> _Form:
+def _form(name: str, *most: int, tube: bool = False, more: bool = False) -> _Form:
+    """Return a format; ``more`` allows any text at its end, as beanstalkd does."""
     rest = "".join(_NEXT if index or tube else _NUMBER for index in range(len(most)))
     # A list of numbers may have extra spaces; a tube's name may not.
     before = " *" if tube and most else ""
-    return _Form(name, re.compile((before + _NAME if tube else "") + rest), most)
+    form = (before + _NAME if tube else "") + rest + ("(?s:.*)" if more else "")
+    return _Form(name, re.compile(form), most)
 
 
 #: Formats by the beginning of the line. The first match wins, so that longer ones precede shorter
 #: ones.
 _FORMS: Final = tuple(
-    (form.name + (" " if form.rest.pattern else ""), form)
+    (form.name + (" " if form.most or form.rest.groups else ""), form)
     for form in (
-        _form("put", _U32, _U32, _U32, _U32),
+        _form("put", _U32, _U32, _U32, _U32, more=True),
         _form("peek", _U64),
         _form("peek-ready"),
         _form("peek-delayed"),
         _form("peek-buried"),
-        _form("reserve-with-timeout", _MAX_WAIT_S),
+        _form("reserve-with-timeout", _MAX_WAIT_S, more=True),
         _form("reserve-job", _U64),
         _form("reserve"),
         _form("delete", _U64),
         _form("release", _U64, _U32, _U32),
         _form("bury", _U64, _U32),
-        _form("kick", _U64),
+        _form("kick", _U64, more=True),
         _form("kick-job", _U64),
         _form("touch", _U64),
         _form("stats-job", _U64),
@@ -89,7 +93,7 @@ _FORMS: Final = tuple(
         _form("list-tubes-watched"),
         _form("list-tube-used"),
         _form("list-tubes"),
-        _form("quit"),
+        _form("quit", more=True),
         _form("pause-tube", _U32, tube=True),
     )
 )
@@ -196,5 +200,8 @@ class Parser:
         if numbers[3] > self.max_job_octets:
             self._skip = numbers[3] + 2
             return self._skipped()
+        if found.end(len(numbers)) < len(rest):
+            # Only now, since the body of a job that is too big is discarded in any case.
+            return Mistake(BAD_FORMAT)
         self._put, self._needed = command, numbers[3]
         return self._with_body(command)

@@ -193,18 +193,29 @@ LINES = [
     b"put 4294967296 0 1 1",
     b"put 0 4294967296 1 1",
     b"put 0 0 1 99999\r\n" + b"x" * 99_999,
+    b"put 0 0 1 99999 x\r\n" + b"x" * 99_999,
+    b"put 0 0 1 99999x\r\n" + b"x" * 99_999,
+    b"put 0 0 1 1x",
+    b"put 0 0 1 " + b"0" * 25 + b"1\r\nx",
+    b"put 0 0 1 " + b"1" * 25,
     b"put 0 0 0 3\r\nabcd",
     b"put  1  0  1  1\r\nx",
     b"put 1 0 1 1 \r\nx",
     b"reserve ",
     b"reserves",
     b"reserve-with-timeout",
+    b"reserve-with-timeout 0 ",
+    b"reserve-with-timeout 0x",
+    b"reserve-with-timeout 0 1",
+    b"reserve-with-timeout " + b"0" * 25,
     b"reserve-job x",
     b"delete",
     b"delete x",
     b"delete 18446744073709551615",
     b"delete 18446744073709551616",
     b"delete  7",
+    b"delete " + b"0" * 30 + b"7",
+    b"delete " + b"1" * 30,
     b"delete 7 ",
     b"release 1 2",
     b"release 1 2 3 4",
@@ -213,6 +224,11 @@ LINES = [
     b"bury 1 2",
     b"kick",
     b"kick x",
+    b"kick 3 ",
+    b"kick 3x",
+    b"kick 3 4",
+    b"kick " + b"0" * 30 + b"1",
+    b"kick " + b"1" * 30,
     b"kick-job x",
     b"touch 99",
     b"use",
@@ -253,7 +269,8 @@ def beanstalkd() -> Iterator[int]:
 @pytest.mark.parametrize("line", LINES)
 def test_mistakes_are_answered_the_same(front: Front, beanstalkd: int, line: bytes) -> None:
     real, ours = SocketPeer(beanstalkd), front.worker()
-    for each in (line, b"list-tube-used"):
+    # Jobs of other lines must not be reserved.
+    for each in (b"watch empty", b"ignore default", line, b"list-tube-used"):
         asked = each + b"\r\n"
         theirs = _NUMBER.sub(rb"\1 N", real.ask(asked))
         mine = _NUMBER.sub(rb"\1 N", ours.ask(asked))
@@ -262,3 +279,10 @@ def test_mistakes_are_answered_the_same(front: Front, beanstalkd: int, line: byt
             theirs += real.answer()
         assert mine == theirs
     real.close()
+
+
+@pytest.mark.parametrize("line", [b"quit", b"quit ", b"quit now", b"quitx"])
+def test_quit_closes_whatever_follows_it(front: Front, beanstalkd: int, line: bytes) -> None:
+    with closing(SocketPeer(beanstalkd)) as real:
+        for each in (real, front.worker()):
+            assert each.ask(line + b"\r\nlist-tube-used\r\n") == b""

@@ -152,6 +152,12 @@ class Runner:
     def problems(self) -> list[str]:
         """Current problems with the store and with brokers."""
         problems = [each.problem for each in self._connections if each.problem]
+        if self._is_congested:
+            slow = [each.channel.destination for each in self._connections if self._is_slow(each)]
+            problems.append(
+                f"{' and '.join(slow)}: the broker has not confirmed {_UNCONFIRMED_BYTES >> 20} MiB"
+                " of messages; no channel sends before it does or is disconnected"
+            )
         return [self._problem, *problems] if self._problem else problems
 
     # The engine's thread.
@@ -284,10 +290,11 @@ class Runner:
     @property
     def _is_congested(self) -> bool:
         """True if a connected broker has too many unconfirmed bytes."""
-        return any(
-            connection.is_up and connection.unconfirmed > _UNCONFIRMED_BYTES
-            for connection in self._connections
-        )
+        return any(map(self._is_slow, self._connections))
+
+    @staticmethod
+    def _is_slow(connection: ChannelConnection) -> bool:
+        return connection.is_up and connection.unconfirmed > _UNCONFIRMED_BYTES
 
     # Callbacks of the engine and the connections.
 

@@ -525,6 +525,23 @@ def test_a_relay_carries_everything_between_channels(nodes: Nodes) -> None:
     assert c.titles == {"1": "of a"}
 
 
+@pytest.mark.stomp_requires("receipt")
+def test_one_of_two_brokers_that_confirms_nothing_stops_what_is_sent(
+    nodes: Nodes, b: Node, stomp_proxy: Proxy
+) -> None:
+    """Otherwise memory grows with all that this broker has not confirmed."""
+    up = {"replication_hosts": nodes.url(stomp_proxy), "replication_channel": "/topic/up"}
+    a = nodes("AA", relays=[up]).start()
+    until(lambda: all(is_up for _, is_up in a.replica.status().channels))
+    with stomp_proxy.withhold_receipts():
+        for number in range(20):
+            a.add(f"a{number}", body="x" * 2**20)
+        (warning,) = until(lambda: a.replica.status().warnings)
+        assert "/topic/up: the broker has not confirmed 16 MiB" in warning
+    b.has(a)
+    until(lambda: not a.replica.status().warnings)
+
+
 def test_a_replica_that_only_receives_writes_nothing(a: Node, nodes: Nodes) -> None:
     reader = nodes("R", direction="receive").start()
     a.add("1")

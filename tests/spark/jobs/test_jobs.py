@@ -28,9 +28,11 @@ from stompkit.spool.retention import retain
 from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.plugin import BrokerFactory
+from stompkit.testing.proxy import Proxy
 from tests.effort import effort, in_matrix
 from tests.ports import free_ports
-from tests.replication.brokers import connect
+from tests.replication.broker.place import Dead
+from tests.replication.brokers import Address, connect
 from tests.spark.messages import BEGIN, fill, plain, records_of
 
 LONG_S = 400.0
@@ -59,6 +61,21 @@ def expected(count: int) -> list[tuple[int, str, int]]:
     """Return the table after this many changesets."""
     last = {number % ROWS: number for number in range(count)}
     return sorted((key, f"s{number}", number) for key, number in last.items())
+
+
+def dead_letter_tables(broker: RunningBroker, queue: str, *addresses: Address) -> str:
+    """Return the tables of a pipeline file that send dead letters, perhaps to another address."""
+    [address] = addresses or [broker]
+    options: dict[str, Any] = {
+        "hosts": f"{address.host}:{address.port}",
+        "virtualHost": broker.vhost,
+        "destination": queue,
+        "receipts": "receipt" in broker.capabilities,
+    }
+    if broker.login is not None:
+        options |= {"login": broker.login, "passcode": broker.passcode or ""}
+    told = "\n".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
+    return f'[apply]\non-problem = "dead-letter"\n[dead-letter]\n{told}\n'
 
 
 class Shop:
@@ -348,31 +365,22 @@ def test_a_change_that_can_not_be_applied_stops_or_is_a_dead_letter(
     with pytest.raises(PipelineError, match=r'message 50 .*on-problem = "dead-letter"'):
         shop.run(spark, "replicate")
     queue = stomp_broker.queue("letters")
-    options = {
-        "hosts": f"{stomp_broker.host}:{stomp_broker.port}",
-        "virtualHost": stomp_broker.vhost,
-        "destination": queue,
-        "receipts": "receipt" in stomp_broker.capabilities,
-    }
-    if stomp_broker.login is not None:
-        options |= {"login": stomp_broker.login, "passcode": stomp_broker.passcode or ""}
 
-    def describe(letters: dict[str, Any]) -> None:
-        told = "\n".join(f"{name} = {json.dumps(value)}" for name, value in letters.items())
-        more = f'[apply]\non-problem = "dead-letter"\n[dead-letter]\n{told}\n'
+    def describe(*addresses: Address) -> None:
+        more = dead_letter_tables(stomp_broker, queue, *addresses)
         shop.describe({"spool": str(spool)}, more)
         shop.file.write_text('retry-for = "100ms"\n' + shop.file.read_text())
 
     # They are counted when they are recorded, even if they cannot be sent.
     with free_ports() as (port,), monkeypatch.context() as patch:
-        describe({**options, "hosts": f"127.0.0.1:{port}"})
+        describe(Dead("127.0.0.1", port))
         pipeline = Pipeline(load(shop.file), "replicate", once=True, spark=spark)
         patch.setattr(dead_letters, "_CONNECT_S", 0.5)
         with pytest.raises(PipelineError, match="dead letters cannot be sent"):
             pipeline.run()
     assert pipeline.progress().dead_letters == 2
     shop.check("replicate", 50)
-    describe(options)
+    describe()
     assert shop.run(spark, "replicate").progress().dead_letters == 0
     letters = "SELECT ordinal, operation FROM stompkit_pipeline_dead_letters ORDER BY ordinal"
     assert shop.execute(letters) == [(50, "unreadable"), (51, "write")]
@@ -381,6 +389,30 @@ def test_a_change_that_can_not_be_applied_stops_or_is_a_dead_letter(
         frames = [inbox.get(LONG_S) for _ in range(2)]
     bodies = [json.loads(frame.body) for frame in frames if frame is not None]
     assert [(each["ordinal"], each["table"]) for each in bodies] == [(50, ""), (51, "orders")]
+
+
+def test_a_problem_that_has_passed_is_not_shown_any_more(
+    spark: SparkSession,
+    shop: Shop,
+    stomp_broker: RunningBroker,
+    stomp_proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_letters, "_CONNECT_S", 0.5)
+    spool = fill(shop.folder / "spool", plain(0, 1))
+    queue = stomp_broker.queue("letters")
+    shop.describe({"spool": str(spool)}, dead_letter_tables(stomp_broker, queue, stomp_proxy))
+    job = Pipeline(load(shop.file), "replicate", spark=spark)
+    thread = threading.Thread(target=job.run)
+    with stomp_proxy.refuse():
+        thread.start()
+        assert wait_until(lambda: "letters cannot be sent" in job.progress().problem, LONG_S)
+    try:
+        assert wait_until(lambda: not job.progress().problem, LONG_S)
+        assert thread.is_alive()
+    finally:
+        job.stop()
+        thread.join(LONG_S)
 
 
 def test_a_job_runs_once_at_a_time_and_is_stopped_from_another_thread(

@@ -54,9 +54,11 @@ def ids(patterns: tuple[str, ...]) -> set[str]:
     return {case_id for some in found.values() for case_id in some}
 
 
-def results(agent: type[Agent], case_ids: set[str]) -> dict[str, CaseResult]:
+def results(
+    agent: type[Agent], case_ids: set[str], patience: Patience = PATIENCE
+) -> dict[str, CaseResult]:
     """Return the results of cases on a client."""
-    trials = Trials(thread_launcher(agent), patience=PATIENCE, jobs=4)
+    trials = Trials(thread_launcher(agent), patience=patience, jobs=4)
     trials.run([case for case_id, case in CASES.items() if case_id in case_ids])
     assert not trials.errors, trials.errors
     return {result.id: result for result in trials.results}
@@ -89,6 +91,20 @@ def test_a_client_that_keeps_the_rules_is_not_found_at_fault() -> None:
     free = {case_id for case_id, case in CASES.items() if case.case.informational}
     assert {i for i, verdict in verdicts.items() if verdict is not Verdict.OK} == free
     assert set(verdicts) == set(CASES)
+
+
+class _BeatsRarely(Agent):
+    """Offers and wants heart-beats more rarely than the server of the cases."""
+
+    heart_beat = (2_000, 2_000)
+
+
+def test_a_client_is_given_the_time_of_its_own_heart_beats() -> None:
+    about = {f"client/heartbeat/{each}" for each in ("both-ways", "silent-server")}
+    found = results(_BeatsRarely, about, Patience(timeout_s=0.7, quiet_s=0.3))
+    assert {i: (each.verdict, each.detail) for i, each in found.items()} == dict.fromkeys(
+        about, (Verdict.OK, "")
+    )
 
 
 def test_every_case_is_one_that_a_client_can_fail() -> None:

@@ -25,6 +25,8 @@ _log: Final = Logger()
 
 #: Minimum time in seconds between two warnings that no host is reachable.
 _WARNING_INTERVAL_S: Final = 60.0
+#: Part of ActiveMQ's refusal of a ``client-id`` that another connection has.
+_ID_IN_USE: Final = " already connected from "
 
 
 class Keeper(Protocol):
@@ -70,6 +72,10 @@ class Connector:
         #: Number of consecutive attempts without a session; ``_failures`` also counts short ones.
         self._misses = 0
         self._warned_at: float | None = None
+        self._has_logged_in = False
+        #: First refusal since the last login, and the attempt that it answered.
+        self._refusal: LoginRefusedError | None = None
+        self._refused_turn = 0
         self._is_wanted = False
         #: Timer of the next attempt, or of the end of this one.
         self._timer: IDelayedCall | PeerDeadline | None = None
@@ -86,6 +92,7 @@ class Connector:
         """Start the first attempt immediately."""
         self._is_wanted = True
         self._failures = 0
+        self._refusal = None
         self._attempt()
 
     def retire(self) -> None:
@@ -145,6 +152,8 @@ class Connector:
         self._cancel_timer()
         self._up_since = self._clock.seconds()
         self._misses = 0
+        self._has_logged_in = True
+        self._refusal = None
         self._keeper.connected(protocol, headers)
 
     def ended(self, protocol: ClientProtocol, reason: Exception) -> None:
@@ -162,18 +171,16 @@ class Connector:
         else:
             self._failures += 1
         wanted = self._is_wanted
-        if wanted and not self._is_final(reason):
+        final = self._final_error(reason)
+        if wanted and final is None:
             delay_s = self._policy.delay_s(self._failures, self._random)
             self._timer = self._clock.callLater(delay_s, self._attempt)
             self._log_end(reason, delay_s, was_connected=up_since is not None)
         if up_since is not None:
             self._keeper.lost(reason)
-        if wanted and self._is_wanted and self._is_final(reason):
+        if wanted and self._is_wanted and final is not None:
             self._is_wanted = False
-            is_refused = isinstance(reason, LoginRefusedError) and not reason.is_temporary
-            self._keeper.gave_up(
-                reason if is_refused else ConnectFailedError(self._failures, reason)
-            )
+            self._keeper.gave_up(final)
 
     def _log_end(self, reason: Exception, delay_s: float, *, was_connected: bool) -> None:
         """Log the end of an attempt or a connection; warn if no host is reachable."""
@@ -199,11 +206,24 @@ class Connector:
         self._warned_at = now
         return True
 
-    def _is_final(self, reason: Exception) -> bool:
-        if isinstance(reason, LoginRefusedError) and not reason.is_temporary:
-            return True
+    def _final_error(self, reason: Exception) -> Exception | None:
+        """Return the error to give up with, or None if another attempt follows."""
+        if isinstance(reason, LoginRefusedError) and not self._is_temporary(reason):
+            if "stompkit-code" in reason.headers:
+                return reason
+            # Without a code it may be about this broker only: the other hosts are tried once.
+            if self._refusal is None:
+                self._refusal, self._refused_turn = reason, self._turn
+        if self._refusal is not None and self._turn - self._refused_turn >= len(self._hosts) - 1:
+            return self._refusal
         most = self._policy.max_attempts
-        return most is not None and self._failures >= most
+        if most is not None and self._failures >= most:
+            return ConnectFailedError(self._failures, reason)
+        return None
+
+    def _is_temporary(self, refusal: LoginRefusedError) -> bool:
+        # A broker that has not noticed a lost connection reserves the client-id for it.
+        return refusal.is_temporary or (self._has_logged_in and _ID_IN_USE in refusal.message)
 
     def _cancel_timer(self) -> None:
         timer, self._timer = self._timer, None

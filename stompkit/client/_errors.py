@@ -74,7 +74,7 @@ class BrokerError(ClientError):
 class LoginRefusedError(BrokerError):
     """The broker answered CONNECT with ERROR.
 
-    The client does not try again, unless the refusal is temporary.
+    The client does not try this host again, unless the refusal is temporary.
     """
 
 

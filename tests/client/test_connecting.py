@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -161,6 +162,94 @@ def test_temporary_refusals_count_as_failed_attempts(net: Network, log: Log) -> 
     refusal = failed(connected, ConnectFailedError).reason
     assert isinstance(refusal, LoginRefusedError)
     assert refusal.is_temporary
+    log.take_errors()
+
+
+def test_an_error_without_a_code_leads_to_the_other_hosts(net: Network) -> None:
+    endpoint, other = net.scripted(version=None), net.scripted()
+    client = net.client(endpoint, other)
+    connected = client.connect()
+    net.run()
+    endpoint.peer.refuse(message="overloaded")
+    net.advance(0.1)
+    result(connected)
+    assert other.attempts == 1
+
+
+ANSWERS: Final = ("refuses", "unreachable", "not-active")
+
+
+@pytest.mark.parametrize(
+    "answers", [each for hosts in (1, 2, 3) for each in product(ANSWERS, repeat=hosts)]
+)
+def test_a_client_gives_up_when_no_host_accepts_it_after_a_refusal(
+    net: Network, log: Log, answers: tuple[str, ...]
+) -> None:
+    hosts = [net.scripted(version=None) for _ in answers]
+    for host, answer in zip(hosts, answers, strict=True):
+        host.refuses = answer == "unreachable"
+    client = net.client(*hosts, reconnect=IMPATIENT)
+    client.connect().addErrback(lambda _: None)
+    closed = client.when_closed()
+    for _ in range(3 * len(hosts)):
+        net.run()
+        for host, answer in zip(hosts, answers, strict=True):
+            if host.peers and not host.peer.is_gone():
+                host.peer.refuse(message=answer, code=None if answer == "refuses" else answer)
+        net.advance(0.125)
+    attempts = sum(host.attempts for host in hosts)
+    if "refuses" in answers:
+        assert failed(closed, LoginRefusedError).message == "refuses"
+        assert attempts == answers.index("refuses") + len(hosts)
+        log.take_errors()
+    else:
+        assert attempts >= 3 * len(hosts)
+        net.wait(client.disconnect())
+
+
+IN_USE: Final = "Broker: b - Client: c already connected from tcp://127.0.0.1:9"
+
+
+def test_a_client_id_that_its_lost_connection_still_has_is_tried_again(net: Network) -> None:
+    endpoint = net.scripted()
+    client = net.connected(endpoint, connect_headers={"client-id": "c"}, reconnect=IMPATIENT)
+    endpoint.version = None
+    endpoint.peer.drop()
+    for attempts in range(2, 5):
+        net.advance(0.125)
+        assert endpoint.attempts == attempts
+        endpoint.peer.refuse(message=IN_USE)
+        net.run()
+    endpoint.version = "1.2"
+    net.advance(0.125)
+    assert online(client)
+
+
+def test_a_client_id_that_stays_in_use_counts_as_failed_attempts(net: Network, log: Log) -> None:
+    endpoint = net.scripted()
+    client = net.connected(endpoint, reconnect=ReconnectPolicy(max_attempts=3))
+    closed = client.when_closed()
+    net.advance(6)
+    endpoint.version = None
+    endpoint.peer.drop()
+    for _ in range(3):
+        net.advance(1)
+        endpoint.peer.refuse(message=IN_USE)
+        net.run()
+    assert failed(closed, ConnectFailedError).attempts == 3
+    log.take_errors()
+
+
+def test_a_client_id_that_is_in_use_before_the_first_login_is_refused(
+    net: Network, log: Log
+) -> None:
+    endpoint = net.scripted(version=None)
+    client = net.client(endpoint)
+    connected = client.connect()
+    net.run()
+    endpoint.peer.refuse(message=IN_USE)
+    net.run()
+    failed(connected, LoginRefusedError)
     log.take_errors()
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -76,7 +77,8 @@ def new_queue(broker: RunningBroker) -> str:
 def client_of(broker: RunningBroker, **settings: Any) -> Client:
     """Return a client that logs in."""
     given = {"login": broker.login, "passcode": broker.passcode, "virtual_host": broker.vhost}
-    return Client(broker.url, reconnect=QUICK, **given | settings)
+    hosts = settings.pop("hosts", broker.url)
+    return Client(hosts, reconnect=QUICK, **given | settings)
 
 
 async def left(broker: RunningBroker, queue: str, least: int) -> list[bytes]:
@@ -249,6 +251,47 @@ async def test_a_durable_subscription_in_use_is_removed(broker: RunningBroker) -
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(again.get(), QUIET_S)
         await again.unsubscribe(headers)
+
+
+@on_a_loop
+async def test_a_client_id_is_used_again_before_the_broker_notices_a_loss(
+    broker: RunningBroker,
+) -> None:
+    halves: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(cast("asyncio.Task[None]", asyncio.current_task()))
+        answers, requests = await asyncio.open_connection(broker.host, broker.port)
+        halves.append((writer, requests))
+        try:
+            await asyncio.gather(_copy(reader, requests), _copy(answers, writer))
+        finally:
+            writer.close()
+            requests.close()
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    address = "{}:{}".format(*server.sockets[0].getsockname())
+    queue = new_queue(broker)
+    async with client_of(broker, connect_headers={"client-id": NAME}, hosts=address) as client:
+        await client.send(queue, b"1")
+        halves[0][0].transport.abort()  # the broker's half stays
+        sent = client.send(queue, b"2")
+        while len(halves) < 4 and not sent.done():
+            await asyncio.sleep(0.05)
+        halves[0][1].transport.abort()
+        await sent
+    server.close()
+    for _, requests in halves:
+        requests.transport.abort()
+    await asyncio.gather(*tasks)
+    assert await left(broker, queue, 2) == [b"1", b"2"]
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
 
 
 @on_a_loop

@@ -161,8 +161,8 @@ class Client:
         """Connect, and fire when a broker has answered CONNECTED.
 
         Fires at once if the client is connected, and after a lost connection when it has
-        reconnected. Fails with :class:`LoginRefusedError` if a broker answers CONNECT with ERROR;
-        without a ``stompkit-code``, after one attempt at each of the other hosts.
+        reconnected. Fails with :class:`LoginRefusedError` if a broker answers CONNECT with ERROR
+        (without ``stompkit-code``: after one attempt at each other host).
         Fails with :class:`ConnectFailedError` after the maximum number of attempts of the policy,
         and with :class:`ClientClosedError` if :meth:`disconnect` is called meanwhile. A closed
         client can be connected again; its earlier subscriptions have ended.
@@ -367,8 +367,6 @@ class Client:
         if "correlation-id" in message.headers:
             entries["correlation-id"] = message.headers["correlation-id"]
         return self.send(destination, body, entries, receipt=receipt)
-
-    # Internal.
 
     def _protocol(self, host: Host, owner: Owner) -> ClientProtocol:
         session = Session(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -292,6 +294,56 @@ def test_a_line_that_is_no_message_ends_it(
     said = b'{"body": "good"}\n' + line + b'\n{"body": "not sent"}'
     assert problem in ours.both("send", queue, "--jsonl", said=said, status=1)[1]
     assert ours.take(queue, 1) == [b"good"]
+
+
+def test_an_error_while_reading_is_not_the_end_of_the_lines(ours: Commands, queue: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        writing = socket.create_connection(server.getsockname())
+        reading, _ = server.accept()
+    with (
+        reading,
+        ours.start(
+            "send", queue, "--lines", stdin=reading.fileno(), stderr=subprocess.PIPE
+        ) as process,
+    ):
+        assert process.stderr is not None
+        writing.sendall(b"1\n2\n3")
+        assert ours.take(queue, 2) == [b"1", b"2"]
+        writing.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writing.close()  # resets the connection
+        errors = process.stderr.read().decode()
+        assert process.wait(LONG_S) == 1, errors
+    assert "after line 2: Connection reset by peer" in errors
+    ours.run("receive", queue, *QUIET, status=3)
+
+
+def test_lines_of_a_pipe_that_does_not_block_are_waited_for(ours: Commands, queue: str) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with open(writing, "wb", buffering=0) as pipe:
+        with ours.start("send", queue, "--lines", "--quiet", stdin=reading) as process:
+            os.close(reading)
+            pipe.write(b"1\n2\n")
+            assert ours.take(queue, 2) == [b"1", b"2"]
+            pipe.write(b"3")
+            pipe.close()
+            assert process.wait(LONG_S) == 0
+    assert ours.take(queue, 1) == [b"3"]
+
+
+def test_a_browser_says_how_much_it_does_not_show(
+    stomp_broker_factory: BrokerFactory, queue: str
+) -> None:
+    with stomp_broker_factory("stompkit", persistent=True, frames=False) as broker:
+        commands = Commands(broker)
+        commands.run("send", queue, "--count", "6", "--quiet", said=b"x" * 1_000_000)
+        shown, errors = commands.both("receive", queue, "--browse", "--json", status=0)
+        assert len(shown.splitlines()) < 6
+        hidden = 6 - len(shown.splitlines())
+        assert f" {hidden} message" in errors
+        assert "stompkit peek" in errors
+        commands.run("receive", queue, "--browse", "--limit", "2", "--quiet")
+        assert len(commands.take(queue, 6)) == 6
 
 
 def test_lines_can_have_their_own_destinations(ours: Commands, queue: str) -> None:

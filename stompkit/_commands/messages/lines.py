@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from select import select
 from typing import BinaryIO, Final
 
 from twisted.internet.defer import Deferred
@@ -33,12 +34,16 @@ class LineReader:
         self._lines: deque[bytes] = deque()
         self._size = 0
         self._is_over = False
+        self._error: OSError | None = None
         self._waiting: Deferred[None] | None = None
         session.on_signal(self._stop)
         threading.Thread(target=self._read, name="stompkit-lines", daemon=True).start()
 
     async def take(self) -> list[bytes]:
-        """Wait for lines and return all available ones without line ends; empty at the end."""
+        """Wait for lines and return all available ones without line ends; empty at the end.
+
+        Raises the ``OSError`` of a read that failed, after the lines before it.
+        """
         while True:
             with self._changed:
                 if self._lines or self._is_over:
@@ -46,6 +51,8 @@ class LineReader:
                     self._lines.clear()
                     self._size = 0
                     self._changed.notify_all()
+                    if not lines and self._error is not None:
+                        raise self._error
                     return lines
                 self._waiting = waiting = Deferred[None]()
             await waiting
@@ -55,7 +62,7 @@ class LineReader:
         # Bypasses the file's buffer, which cannot be closed at exit while it is being read.
         rest: list[bytes] = []
         try:
-            while piece := os.read(self._file.fileno(), _READ_BYTES):
+            while piece := self._piece():
                 first, *more = piece.split(b"\n")
                 rest.append(first)
                 if more:
@@ -63,9 +70,23 @@ class LineReader:
                     rest = [more[-1]]
             if last := b"".join(rest):
                 self._put([last])
-        finally:
-            with self._changed:
-                self._is_over = True
+        except OSError as error:  # the line that it interrupts is incomplete
+            self._end(error)
+        else:
+            self._end(None)
+
+    def _piece(self) -> bytes:
+        """Wait for input and return it; empty at the end."""
+        while True:
+            try:
+                return os.read(self._file.fileno(), _READ_BYTES)
+            except BlockingIOError:  # another process has set the pipe to O_NONBLOCK
+                select([self._file], [], [])
+
+    def _end(self, error: OSError | None) -> None:
+        with self._changed:
+            if not self._is_over:
+                self._is_over, self._error = True, error
                 self._wake()
 
     def _put(self, lines: list[bytes]) -> None:

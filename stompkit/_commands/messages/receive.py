@@ -34,10 +34,11 @@ environment variables: content-type from STOMP_CONTENT_TYPE. At the end, message
 acknowledged return to the broker. With --ack auto, messages are not acknowledged, and prefetched
 messages are lost.
 
---browse uses the header browser:true, which stompkit's broker and ActiveMQ support. From other
-brokers, messages are received and returned, which marks them as redelivered. In this case
---prefetch (default: 1000) limits the number of messages shown, as it does with ActiveMQ. A warning
-on standard error says if there may be more.
+--browse uses the header browser:true, which stompkit's broker and ActiveMQ support. In a long
+persistent queue, stompkit's broker shows only the first messages. A warning on standard error says
+how many follow; `stompkit peek` shows all. From other brokers, messages are received and returned,
+which marks them as redelivered. In this case --prefetch (default: 1000) limits the number of
+messages shown, as it does with ActiveMQ. A warning says if there may be more.
 
 {broker}
 exit status: 0 success, also after an interrupt with --follow; 1 the broker refused the request or

@@ -34,6 +34,8 @@ _QUIET_S: Final = 2.0
 _PREFETCH: Final = 100
 _BROWSED: Final = 1000
 _TAKEN_BYTES: Final = 1024 * 1024
+#: Maximum length of a number in a header.
+_DIGITS: Final = 20
 _NO_NAME: Final = re.compile(r"[^A-Z0-9]+")
 
 
@@ -60,6 +62,8 @@ class _Receiver:
         self._prefetch: int = options.prefetch or min(usual, options.count or usual)
         #: Browsed queues that may have more messages than were shown.
         self._cut: set[Subscription] = set()
+        #: Number of messages that a stompkit broker has, and did not show.
+        self._remaining = 0
         is_printing = sys.stdout.isatty() and not options.command
         self._progress = Progress("received", options.count, quiet=options.quiet or is_printing)
         self._over: Deferred[None] = Deferred()
@@ -87,6 +91,13 @@ class _Receiver:
             print(
                 f"stompkit receive: {amount(self._done, 'message')} shown; there may be more. The"
                 f" broker sends at most {self._prefetch:,} to a browser: raise --prefetch",
+                file=sys.stderr,
+            )
+        if self._remaining and self._done != self._wanted:
+            print(
+                f"stompkit receive: {amount(self._done, 'message')} shown,"
+                f" {amount(self._remaining, 'message')} not: they are behind the window of the"
+                " queue. `stompkit peek` shows all",
                 file=sys.stderr,
             )
         if self._failed:
@@ -134,6 +145,7 @@ class _Receiver:
                 if self._options.browse and each.headers.get("browser") == "end":
                     self._open -= 1
                     self._cut.discard(subscription)
+                    self._remaining += _number(each.headers.get("browser-remaining", ""))
                     if not self._open:
                         self._end()
                     return
@@ -200,6 +212,11 @@ class _Receiver:
             self._over.callback(None)
         else:
             self._over.errback(reason)
+
+
+def _number(text: str) -> int:
+    """Return a count from a header; 0 if it is missing or invalid."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else 0
 
 
 def _writer(options: argparse.Namespace) -> Callable[[Message], None]:

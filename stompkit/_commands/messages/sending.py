@@ -18,6 +18,7 @@ from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.message_lines import Outgoing, from_line
 from stompkit._commands.shared.progress import Progress
 from stompkit._commands.shared.session import InterruptedSessionError, Session, reason_of, run
+from stompkit._common.files import describe
 from stompkit._common.spelling import amount
 from stompkit.client import ClientClosedError, ClientError, Transaction
 from stompkit.frames import LocalProtocolError
@@ -226,13 +227,23 @@ class _Sender:
             return
         reader = LineReader(session, self._file)
         number = 0
-        while lines := await reader.take():
+        while lines := await self._lines(reader, number):
             for line in lines:
                 number += 1
                 if not self._options.jsonl:
                     yield Outgoing(destination, headers, line.removesuffix(b"\r"))
                 elif line.strip():
                     yield self._of_json(line, number)
+
+    async def _lines(self, reader: LineReader, number: int) -> list[bytes]:
+        try:
+            return await reader.take()
+        except OSError as error:
+            name = self._options.file or "the standard input"
+            raise _LineError(
+                f"cannot read {name} after line {number}: {describe(error)}. The lines before are"
+                " sent"
+            ) from None
 
     def _of_json(self, line: bytes, number: int) -> Outgoing:
         try:

@@ -392,9 +392,9 @@ class Subscription:
         while self.backlog:
             self._dequeue()
 
-    def end_of_browsing(self) -> None:
-        """Write the MESSAGE that marks the end of browsing."""
-        name = next((home.name for home in self.homes), "")
+    def end_of_browsing(self, name: str, remaining: int) -> None:
+        """Write the MESSAGE that marks the end; *remaining* messages are behind the window."""
         line = header_line("destination", name, self.connection.version)
         end = line + self.connection.end_of_frame
-        self.connection.emit(self._head, b"message-id:end\nbrowser:end\n", end)
+        left = b"browser-remaining:%d\n" % remaining if remaining else b""
+        self.connection.emit(self._head, b"message-id:end\nbrowser:end\n" + left, end)

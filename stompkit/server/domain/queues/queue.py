@@ -273,7 +273,7 @@ class Queue(ReceivingQueue):
         if not connection.has_room:
             browser.waiting[self] = None
             return
-        browser.end_of_browsing()
+        browser.end_of_browsing(self.name, sum(each.stored for each in self.sub_queues))
         self.remove(browser)
 
     def _show_page(

@@ -218,6 +218,18 @@ def test_what_is_behind_the_window_is_not_shown_but_not_lost_either() -> None:
     assert client.bodies() == numbered(1, 20)
 
 
+@pytest.mark.parametrize("messages", [5, 6, 20])
+def test_the_end_counts_the_messages_behind_the_window(messages: int) -> None:
+    broker = MemoryBroker(BrokerConfig(window_messages=5), store=MemoryStore())
+    publish_all(broker.client(), QUEUE, numbered(1, messages))
+    browser = broker.client()
+    browser.subscribe(QUEUE, browser="true")
+    *shown, end = browser.take("MESSAGE")
+    remaining = int(end.headers.get("browser-remaining", "0"))
+    assert len(shown) + remaining == messages
+    assert (remaining > 0) == ("browser-remaining" in end.headers)
+
+
 def test_all_priorities_are_shown_in_their_order(broker_with: MakeBroker) -> None:
     broker = broker_with(priority=True)
     for priority in "3951":

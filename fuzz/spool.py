@@ -17,22 +17,36 @@ from zlib import crc32
 from fuzz._driver import main
 from stompkit.spool import BrokenSpoolError, Record, SpoolError, SpoolReader, SpoolWriter
 from stompkit.spool.segments.blocks import Block, DamagedBlockError, decode, encode
+from stompkit.spool.segments.place import Place
 
 __all__ = ["SEEDS", "check"]
 
 #: Shared memory, if there is some: the files are temporary.
 _SHARED: Final = Path("/dev/shm")
-_BETWEEN: Final = b"STB1"
+_BETWEEN: Final = b"STB"
+#: Id of the spool in the input's blocks.
+_SPOOL: Final = "0" * 32
+_SEED: Final = Place(_SPOOL, 0).seed()
 _OUTSIDE: Final = 12
 
 _PLAIN: Final = Record(1_000_000, "/queue/a", "m-1", "", "text/plain", (("a", "b"),), b"body")
 _OTHER: Final = Record(2_000_000, "/queue/\u00e9", "m-2", "e-2", "", (), b"\0\xff")
-_ONE: Final = encode(0, [_PLAIN])
-_TWO: Final = encode(1, [_OTHER, _PLAIN])
+_ONE: Final = encode(0, [_PLAIN], _SEED)
+_TWO: Final = encode(1, [_OTHER, _PLAIN], _SEED)
+#: A block of an earlier version.
+_FORMER: Final = b"STB1" + _ONE[4:8] + struct.pack("<I", crc32(_ONE[12:])) + _ONE[12:]
 SEEDS: Final = tuple(
     bytes((flags, published)) + octets
     for flags, published in ((0, 0), (1, 1), (2, 3), (3, 0))
-    for octets in (_ONE, _ONE + _TWO, _ONE + _TWO[:-9], _TWO, b"", encode(0, [_PLAIN, _OTHER] * 3))
+    for octets in (
+        _ONE,
+        _ONE + _TWO,
+        _ONE + _TWO[:-9],
+        _TWO,
+        b"",
+        _FORMER + _TWO,
+        encode(0, [_PLAIN, _OTHER] * 3, _SEED),
+    )
 )
 
 
@@ -61,12 +75,13 @@ def _cut(octets: bytes) -> list[bytes]:
 def _summed(block: bytes) -> bytes:
     """Return a block with the right length and checksum."""
     rest = block[_OUTSIDE:]
-    return block[:4] + struct.pack("<II", len(rest), crc32(rest)) + rest
+    seed = 0 if block.startswith(b"STB1") else _SEED
+    return block[:4] + struct.pack("<II", len(rest), crc32(rest, seed)) + rest
 
 
 def _read(octets: bytes) -> None:
     try:
-        block = decode(octets)
+        block = decode(octets, _SEED)
     except DamagedBlockError as error:
         assert str(error)
         return
@@ -86,6 +101,8 @@ def _records(block: Block) -> list[Record]:
 def _recover(folder: Path, octets: bytes, published: int) -> None:
     with SpoolWriter(folder, sync=False) as writer:
         writer.append([_PLAIN._replace(message_id=f"old-{n}") for n in range(published)])
+    identity = folder / "spool.json"
+    identity.write_bytes(identity.read_bytes().replace(writer.id.encode(), _SPOOL.encode()))
     segment = folder / "p0" / f"{0:020}.log"
     segment.write_bytes(octets)
     segment.with_name(segment.name + ".idx").unlink()

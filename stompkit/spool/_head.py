@@ -17,7 +17,7 @@ from stompkit._common.spelling import amount
 from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._files import replace_octets, write_at
 
-__all__ = ["Head", "check_partitions", "new_head", "read_head"]
+__all__ = ["Head", "check_partitions", "decoded", "encoded", "new_head", "read_head"]
 
 _NAME: Final = "head.json"
 #: Number of attempts to read the file: far more than a write lasts.
@@ -47,7 +47,7 @@ class Head:
         """Publish ordinals that are not below the former ones; raises OSError."""
         # Ordinals never decrease, so the content never becomes shorter and overwrites all of the
         # former.
-        write_at(self._descriptor, _encoded(ordinals), 0)
+        write_at(self._descriptor, encoded(ordinals), 0)
 
     def close(self, *, sync: bool) -> None:
         """Close the file; raises OSError."""
@@ -60,7 +60,7 @@ class Head:
 
 def new_head(folder: Path, ordinals: tuple[int, ...], *, sync: bool = True) -> None:
     """Write the file atomically; raises OSError."""
-    replace_octets(folder / _NAME, _encoded(ordinals), sync=sync)
+    replace_octets(folder / _NAME, encoded(ordinals), sync=sync)
 
 
 def check_partitions(place: str | Path, partitions: int, head: tuple[int, ...]) -> None:
@@ -86,19 +86,27 @@ def read_head(folder: Path) -> tuple[int, ...]:
     path = folder / _NAME
     for _ in range(_TRIES):
         try:
-            content = _CONTENT.decode(path.read_bytes())
+            found = decoded(path.read_bytes())
         except FileNotFoundError:
             raise BrokenSpoolError(path, 0, f"it is missing: {_REPAIR}") from None
-        except msgspec.DecodeError:
-            continue
-        if content.crc == _checksum(content.p):
-            return content.p
+        if found is not None:
+            return found
     raise BrokenSpoolError(path, 0, f"it does not say where partitions end: {_REPAIR}")
 
 
-def _encoded(ordinals: tuple[int, ...]) -> bytes:
-    return msgspec.json.encode(_Content(ordinals, _checksum(ordinals)))
+def encoded(ordinals: tuple[int, ...], kind: str = "") -> bytes:
+    """Return an ordinal for each partition as JSON with a checksum, also of the kind of file."""
+    return msgspec.json.encode(_Content(ordinals, _checksum(ordinals, kind)))
 
 
-def _checksum(ordinals: tuple[int, ...]) -> str:
-    return f"{crc32(repr(ordinals).encode()):08x}"
+def decoded(octets: bytes, kind: str = "") -> tuple[int, ...] | None:
+    """Return the encoded ordinals; None for damaged bytes, and for another kind of file."""
+    try:
+        content = _CONTENT.decode(octets)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return content.p if content.crc == _checksum(content.p, kind) else None
+
+
+def _checksum(ordinals: tuple[int, ...], kind: str) -> str:
+    return f"{crc32(f'{kind}{ordinals!r}'.encode()):08x}"

@@ -18,12 +18,16 @@ from stompkit.spool._files import (
     segment_path,
     segments,
 )
+from stompkit.spool._floor import ensure_floor
 from stompkit.spool._head import new_head
 
-__all__ = ["Identity", "create", "identity_of", "is_spool"]
+__all__ = ["Identity", "create", "identity_of", "is_spool", "upgrade"]
 
 _IDENTITY: Final = "spool.json"
-_FORMAT: Final = 1
+#: Format of new spools. Those of format 1, of earlier versions, have files without their places and
+#: no floor file; a writer turns them into this format and leaves the segments as they are.
+_FORMAT: Final = 2
+_FORMATS: Final = (1, _FORMAT)
 
 
 class Identity(NamedTuple):
@@ -62,11 +66,20 @@ def identity_of(folder: Path, *, is_elsewhere: bool = False) -> Identity:
         ) from None
     except (KeyError, TypeError, ValueError):
         raise BrokenSpoolError(path, 0, "it does not say which spool this is") from None
-    if found != _FORMAT:
+    if found not in _FORMATS:
         raise SpoolError(
-            f"{folder} has a spool of format {found}; this version reads format {_FORMAT}"
+            f"{folder} has a spool of format {found}; this version reads formats up to {_FORMAT}:"
+            " upgrade stompkit"
         )
     return identity
+
+
+def upgrade(folder: Path) -> None:
+    """Note the present format, before a file is written that earlier versions cannot read."""
+    path = folder / _IDENTITY
+    content = read_json(path)
+    if content["format"] != _FORMAT:
+        replace(path, {**content, "format": _FORMAT})
 
 
 def create(folder: Path, partitions: int, now_s: float) -> Identity:
@@ -82,6 +95,7 @@ def create(folder: Path, partitions: int, now_s: float) -> Identity:
         segment_path(part, 0).touch(mode=0o600)
         sync_path(part)
     new_head(folder, (0,) * partitions)
+    ensure_floor(folder, partitions)
     identity = Identity(uuid.uuid4().hex, partitions)
     created = datetime.fromtimestamp(now_s, UTC).isoformat()
     # Written last: readers rely on it as proof that all other files exist.

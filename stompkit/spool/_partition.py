@@ -14,11 +14,13 @@ from typing import Final, TypeVar
 
 from stompkit.spool._errors import BrokenSpoolError, DataLostError
 from stompkit.spool._files import Segment
+from stompkit.spool._floor import ADVICE
 from stompkit.spool._storage import OpenFile, Storage
 from stompkit.spool.segments.blocks import Block, DamagedBlockError, decode
 from stompkit.spool.segments.entries import Entry
 from stompkit.spool.segments.index import Index
 from stompkit.spool.segments.optional import sealed_files
+from stompkit.spool.segments.place import Place
 
 __all__ = ["Partition"]
 
@@ -33,18 +35,20 @@ _READ_OCTETS: Final = 1 << 20
 class Partition:
     """The segments of a partition and their indexes."""
 
-    def __init__(self, storage: Storage, number: int) -> None:
+    def __init__(self, storage: Storage, place: Place) -> None:
         """Create the description without reading files."""
         self._storage = storage
-        self._number = number
-        #: Segments found by the last listing.
+        self._place = place
+        self._number = place.partition
+        #: Segments found by the last listing, and the first ordinal that retention has left.
         self._listed: list[Segment] = []
+        self._floor = 0
         self._indexes: dict[Path, Index] = {}
 
     def floor(self) -> int:
         """Return the first ordinal that is still retained."""
         self._list()
-        return self._listed[0].first
+        return self._floor
 
     def entries(self, start: int, end: int) -> Iterator[Entry]:
         """Yield the entries that overlap a range; the range starts at the floor or later."""
@@ -60,7 +64,9 @@ class Partition:
         The segment is passed over if its index cannot be read.
         """
         self._list()
-        place = max(bisect_right(self._listed, start, key=attrgetter("first")) - 1, 0)
+        place = bisect_right(self._listed, start, key=attrgetter("first")) - 1
+        if place < 0:
+            return max(min(self._listed[0].first, end), start + 1)
         bound = end
         if place + 1 < len(self._listed):
             bound = min(end, self._listed[place + 1].first)
@@ -99,7 +105,7 @@ class Partition:
         listed = self._listed
         place = bisect_right(listed, start, key=attrgetter("first")) - 1
         if place < 0:
-            raise self._lost(start)
+            raise self._missing(start) if start >= self._floor else self._lost(start)
         segment = listed[place]
         is_last = place + 1 == len(listed)
         bound = end if is_last else min(end, listed[place + 1].first)
@@ -108,7 +114,7 @@ class Partition:
 
     def _list(self) -> None:
         """List the current segments."""
-        listed = self._storage.segments(self._number)
+        listed, self._floor = self._storage.listing(self._number)
         if not listed:
             raise BrokenSpoolError(
                 Path(self._storage.place, f"p{self._number}"), 0, "it has no segment"
@@ -120,21 +126,31 @@ class Partition:
     def _index(self, segment: Segment) -> Index:
         index = self._indexes.get(segment.path)
         if index is None:
-            index = self._indexes[segment.path] = Index(segment, self._storage)
+            index = self._indexes[segment.path] = Index(segment, self._storage, self._place)
         return index
 
     def _opened(self, segment: Segment) -> _Blocks:
         """Return the block reader of a segment; raises FileNotFoundError if it was removed."""
         storage = self._storage
         if segment.is_log:
-            return partial(_of_log, storage.opened(segment), segment.path)
+            return partial(_of_log, storage.opened(segment), segment.path, self._place.seed())
         sealed = sealed_files()
         if storage.is_local:
-            reader: _Blocks = sealed.opened(segment.path)
+            reader: _Blocks = sealed.opened(segment.path, self._place)
             return reader
         # The index has an entry for each batch, whose counts need not be read from the file.
         counts = [entry.messages for entry in self._index(segment).known]
-        return partial(_of_file, storage.opened(segment), sealed, segment.path, counts)
+        file = storage.opened(segment)
+        return partial(_of_file, file, sealed, segment.path, self._place, counts)
+
+    def _missing(self, asked: int) -> BrokenSpoolError:
+        folder, oldest = Path(self._storage.place, f"p{self._number}"), self._listed[0].first
+        return BrokenSpoolError(
+            folder,
+            0,
+            f"ordinal {asked} is in no segment, although retention has not removed it: segment"
+            f" {self._floor:020} or one after it is missing, up to {oldest:020}. {ADVICE}",
+        )
 
     def _lost(self, asked: int) -> DataLostError:
         since, oldest = "", self._listed[0]
@@ -144,15 +160,17 @@ class Partition:
             since = f", received since {received.isoformat(timespec='seconds')}"
         return DataLostError(
             f"ordinal {asked} of partition {self._number} is not in {self._storage.place} any more:"
-            f" it begins with {oldest.first}{since}. Read on from there, or restore the files that"
+            f" it begins with {self._floor}{since}. Read on from there, or restore the files that"
             " are missing; a registered reader is one for whom retention keeps what it needs",
             partition=self._number,
             asked=asked,
-            there=oldest.first,
+            there=self._floor,
         )
 
 
-def _of_log(file: OpenFile, path: Path, entries: list[Entry]) -> Iterator[tuple[Block, int]]:
+def _of_log(
+    file: OpenFile, path: Path, seed: int, entries: list[Entry]
+) -> Iterator[tuple[Block, int]]:
     with closing(file):
         for together in _together(entries):
             start = together[0].offset
@@ -162,7 +180,7 @@ def _of_log(file: OpenFile, path: Path, entries: list[Entry]) -> Iterator[tuple[
             for entry in together:
                 offset = entry.offset - start
                 try:
-                    block = decode(octets[offset : offset + entry.length])
+                    block = decode(octets[offset : offset + entry.length], seed)
                 except DamagedBlockError as error:
                     raise BrokenSpoolError(path, entry.offset, str(error)) from None
                 if (block.first, block.count) != (entry.first, entry.messages):
@@ -171,10 +189,15 @@ def _of_log(file: OpenFile, path: Path, entries: list[Entry]) -> Iterator[tuple[
 
 
 def _of_file(
-    file: OpenFile, sealed: ModuleType, path: Path, counts: list[int], entries: list[Entry]
+    file: OpenFile,
+    sealed: ModuleType,
+    path: Path,
+    place: Place,
+    counts: list[int],
+    entries: list[Entry],
 ) -> Iterator[tuple[Block, int]]:
     with closing(file):
-        yield from sealed.opened(path, file, counts)(entries)
+        yield from sealed.opened(path, place, file, counts)(entries)
 
 
 def _together(entries: list[Entry]) -> Iterator[list[Entry]]:

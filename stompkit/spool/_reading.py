@@ -17,6 +17,7 @@ from stompkit.spool.address import ServerAccess, is_url, other_url
 from stompkit.spool.readers import Reader
 from stompkit.spool.segments.blocks import Block
 from stompkit.spool.segments.entries import Entry
+from stompkit.spool.segments.place import Place
 
 __all__ = ["SpoolReader"]
 
@@ -56,7 +57,9 @@ class SpoolReader:
             )
         self.id: Final = identity.id
         self.partitions: Final = identity.partitions
-        self._partitions = [Partition(self._storage, number) for number in range(self.partitions)]
+        self._partitions = [
+            Partition(self._storage, Place(self.id, number)) for number in range(self.partitions)
+        ]
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reopened, (self.place, self.id, self._access)

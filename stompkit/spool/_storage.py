@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from stompkit.spool._files import Segment, part_folder, read_at, settled_segments
+from stompkit.spool._floor import read_floor
 from stompkit.spool._head import read_head
 from stompkit.spool._identity import Identity, identity_of
 from stompkit.spool.readers import Reader, listed, progress, register
 
-__all__ = ["DescriptorFile", "FolderStorage", "OpenFile", "Storage"]
+__all__ = ["DescriptorFile", "FolderStorage", "Listing", "OpenFile", "Storage"]
 
 
 class OpenFile(Protocol):
@@ -26,6 +27,15 @@ class OpenFile(Protocol):
 
     def close(self) -> None:
         """Close the file."""
+
+
+class Listing(NamedTuple):
+    """The segments of a partition."""
+
+    #: Oldest first.
+    segments: list[Segment]
+    #: First ordinal that retention has left; the segments from there on should be listed.
+    floor: int
 
 
 class Storage(Protocol):
@@ -42,8 +52,8 @@ class Storage(Protocol):
     def head(self) -> tuple[int, ...]:
         """Return the ordinal after the last message of each partition."""
 
-    def segments(self, partition: int) -> list[Segment]:
-        """Return all segments of a partition, oldest first."""
+    def listing(self, partition: int) -> Listing:
+        """Return all segments of a partition."""
 
     def opened(self, segment: Segment) -> OpenFile:
         """Open a segment; raises FileNotFoundError if it was removed or sealed."""
@@ -99,9 +109,15 @@ class FolderStorage:
         """Return the published head; raises :class:`~stompkit.spool.BrokenSpoolError`."""
         return read_head(self.folder)
 
-    def segments(self, partition: int) -> list[Segment]:
-        """Return all segments of a partition, oldest first."""
-        return settled_segments(part_folder(self.folder, partition))
+    def listing(self, partition: int) -> Listing:
+        """Return all segments of a partition."""
+        listed = settled_segments(part_folder(self.folder, partition))
+        # Read last: retention writes the floor before it removes segments.
+        floors = read_floor(self.folder)
+        first = listed[0].first if listed else 0
+        if floors is None or partition >= len(floors):
+            return Listing(listed, first)
+        return Listing(listed, min(first, floors[partition]))
 
     def opened(self, segment: Segment) -> OpenFile:
         """Open a segment; raises FileNotFoundError if it was removed or sealed."""

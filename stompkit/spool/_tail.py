@@ -24,7 +24,8 @@ from stompkit.spool._files import (
 from stompkit.spool._storage import DescriptorFile
 from stompkit.spool.segments.blocks import DamagedBlockError, decode, encode
 from stompkit.spool.segments.entries import Entry
-from stompkit.spool.segments.index import pack, packed, walk
+from stompkit.spool.segments.index import confirmed, pack, packed, seed_of, walk
+from stompkit.spool.segments.place import Place
 from stompkit.spool.segments.records import Record
 
 __all__ = ["Tail"]
@@ -38,13 +39,15 @@ class Tail:
     Blocks are written, then synced, and then all of them are either kept or dropped.
     """
 
-    def __init__(self, folder: Path, published: int, *, sync: bool) -> None:
+    def __init__(self, folder: Path, place: Place, published: int | None, *, sync: bool) -> None:
         """Open a partition's folder, and truncate an incomplete write after a crash.
 
-        Raises :class:`~stompkit.spool.BrokenSpoolError` if a message before the ordinal *published*
-        is missing.
+        *published* is the ordinal up to which messages may have been acknowledged; None if that is
+        unknown. Raises :class:`~stompkit.spool.BrokenSpoolError` if a message before it is missing,
+        or might be.
         """
         self._folder = folder
+        self._place = place
         self._syncs = sync
         #: Entries that are written but not kept yet.
         self._pending: list[Entry] = []
@@ -53,15 +56,14 @@ class Tail:
         self._index: int | None = None
         listed = segments(folder)
         if not listed:
-            if published:
-                raise BrokenSpoolError(folder, 0, f"no segment is left of {published} messages")
-            self._start(0)
-        elif not listed[-1].is_log:
+            # Each spool is created with a segment in each partition.
+            count = "its" if published is None else str(published)
+            raise BrokenSpoolError(folder, 0, f"no segment is left of {count} messages")
+        if not listed[-1].is_log:
             raise BrokenSpoolError(listed[-1].path, 0, "the segment after it is missing")
-        else:
-            self._segment = listed[-1]
-            self._descriptor = os.open(self._segment.path, os.O_RDWR)
-            self._recover(published)
+        self._segment = listed[-1]
+        self._descriptor = os.open(self._segment.path, os.O_RDWR)
+        self._recover(published)
 
     @property
     def end(self) -> int:
@@ -90,7 +92,7 @@ class Tail:
         """Append a block; raises OSError, and ValueError if the block is too large."""
         last = self._pending[-1] if self._pending else None
         first, offset = (self._end, self._size) if last is None else (last.end, _after(last))
-        octets = encode(first, records)
+        octets = encode(first, records, self._place.seed())
         if self._has_rest:
             os.ftruncate(self._descriptor, self._size)
             self._has_rest = False
@@ -119,8 +121,9 @@ class Tail:
             self._since_us = entries[0].since_us
         self._end, self._size = entries[-1].end, _after(entries[-1])
         if self._index is not None:
+            seed = seed_of(self._place, self._segment)
             try:
-                write_whole(self._index, b"".join(map(pack, entries)))
+                write_whole(self._index, b"".join(pack(each, seed) for each in entries))
             except OSError:
                 # The index is optional; entries after a gap would be useless.
                 os.close(self._index)
@@ -157,7 +160,7 @@ class Tail:
         self._end, self._size, self._since_us = first, 0, 0
         self._index = self._new_index([])
 
-    def _recover(self, published: int) -> None:
+    def _recover(self, published: int | None) -> None:
         """Find the end of the partition by reading the whole segment."""
         entries: list[Entry] = []
         problem: BrokenSpoolError | None = None
@@ -171,13 +174,11 @@ class Tail:
         if entries:
             self._end, self._size = entries[-1].end, _after(entries[-1])
             self._since_us = entries[0].since_us
-        if self._end < published:
+        try:
+            self._check_end(published, problem)
+        except BrokenSpoolError:
             os.close(self._descriptor)
-            raise problem or BrokenSpoolError(
-                self._segment.path,
-                self._size,
-                f"it ends before ordinal {self._end}, and had messages up to {published}",
-            )
+            raise
         if problem is not None:
             rest = os.fstat(self._descriptor).st_size - self._size
             _log.warning("%s; these last %d octets were never acknowledged", problem, rest)
@@ -188,16 +189,40 @@ class Tail:
             sync_path(self._folder)
         self._index = self._new_index(entries)
 
+    def _check_end(self, published: int | None, problem: BrokenSpoolError | None) -> None:
+        """Raise :class:`BrokenSpoolError` if confirmed messages are behind the readable end."""
+        known = published or 0
+        if problem is not None or published is None:
+            # The head may be older than the index after a power failure, or be lost.
+            with suppress(OSError):
+                index = self._segment.index_path.read_bytes()
+                known = max(known, confirmed(index, self._segment, self._place))
+        if self._end < known:
+            raise problem or BrokenSpoolError(
+                self._segment.path,
+                self._size,
+                f"it ends before ordinal {self._end}, and had messages up to {known}",
+            )
+        if problem is not None and published is None:
+            raise BrokenSpoolError(
+                self._segment.path,
+                self._size,
+                "it is not known if messages from here on were acknowledged, because head.json"
+                " cannot be read. Bring both files back from a copy. To give the messages up:"
+                f" truncate -s {self._size} {self._segment.path}",
+            )
+
     def _check(self, entry: Entry) -> None:
         try:
-            decode(read_at(self._descriptor, entry.length, entry.offset))
+            decode(read_at(self._descriptor, entry.length, entry.offset), self._place.seed())
         except DamagedBlockError as error:
             raise BrokenSpoolError(self._segment.path, entry.offset, str(error)) from None
 
     def _new_index(self, entries: list[Entry]) -> int | None:
         path = self._segment.index_path
         with suppress(OSError):
-            replace_octets(path, packed(entries), sync=False)
+            seed = seed_of(self._place, self._segment)
+            replace_octets(path, packed(entries, seed), sync=False)
             return os.open(path, os.O_WRONLY | os.O_APPEND)
         return None
 

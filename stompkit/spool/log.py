@@ -14,12 +14,14 @@ from stompkit._common.files import make_directory
 from stompkit._common.spelling import amount
 from stompkit.spool._errors import BrokenSpoolError, SpoolError
 from stompkit.spool._files import locked, part_folder
+from stompkit.spool._floor import ensure_floor
 from stompkit.spool._head import Head, check_partitions, read_head
-from stompkit.spool._identity import Identity, create, identity_of, is_spool
+from stompkit.spool._identity import Identity, create, identity_of, is_spool, upgrade
 from stompkit.spool._memory import Memory
 from stompkit.spool._reading import SpoolReader
 from stompkit.spool._tail import Tail
 from stompkit.spool.segments.blocks import DamagedBlockError
+from stompkit.spool.segments.place import Place
 from stompkit.spool.segments.records import Record, partition_of
 
 __all__ = ["SpoolWriter"]
@@ -173,15 +175,19 @@ class SpoolWriter:
         return identity
 
     def _open(self, remembered: int) -> None:
+        published: tuple[int, ...] | None = None
         try:
             published = read_head(self.folder)
         except BrokenSpoolError as error:
             _log.warning("%s", error)
-            published = (0,) * self.partitions
-        check_partitions(self.folder, self.partitions, published)
+        else:
+            check_partitions(self.folder, self.partitions, published)
+        upgrade(self.folder)
+        ensure_floor(self.folder, self.partitions)
         for number in range(self.partitions):
-            folder = part_folder(self.folder, number)
-            self._tails.append(Tail(folder, published[number], sync=self._sync))
+            folder, place = part_folder(self.folder, number), Place(self.id, number)
+            end = None if published is None else published[number]
+            self._tails.append(Tail(folder, place, end, sync=self._sync))
         self._head = Head(self.folder, self.head, sync=self._sync)
         reader = SpoolReader(self.folder)
         try:

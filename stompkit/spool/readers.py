@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from stompkit._common.files import sync_path
 from stompkit.spool._errors import BrokenSpoolError
@@ -64,9 +65,10 @@ def progress(
     partitions = identity_of(Path(folder)).partitions
     if len(positions) != partitions:
         raise ValueError(f"{len(positions)} positions for the {partitions} partitions of {folder}")
-    reader = Reader(tuple(positions), clock())
+    reader = Reader(tuple(map(int, positions)), float(clock()))
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    replace(path, {"p": reader.positions, "updated": reader.updated_s}, mark=f".{os.getpid()}")
+    content = {"p": reader.positions, "updated": reader.updated_s, "crc": _checksum(reader)}
+    replace(path, content, mark=f".{os.getpid()}")
     return reader
 
 
@@ -91,13 +93,20 @@ def listed(folder: str | PathLike[str]) -> dict[str, Reader]:
     for path in sorted((Path(folder) / _FOLDER).glob(f"*{_SUFFIX}")):
         try:
             content = read_json(path)
-            positions = tuple(map(int, content["p"]))
-            found[path.name.removesuffix(_SUFFIX)] = Reader(positions, float(content["updated"]))
+            reader = Reader(tuple(map(int, content["p"])), float(content["updated"]))
+            # Files of earlier versions have no checksum.
+            if content.get("crc", expected := _checksum(reader)) != expected:
+                raise ValueError("another checksum")
+            found[path.name.removesuffix(_SUFFIX)] = reader
         except FileNotFoundError:
             continue  # unregistered meanwhile
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise BrokenSpoolError(path, 0, "it does not say how far a reader is") from None
     return found
+
+
+def _checksum(reader: Reader) -> str:
+    return f"{crc32(repr(reader).encode()):08x}"
 
 
 def _path(folder: str | PathLike[str], name: str) -> Path:

@@ -17,11 +17,13 @@ from stompkit.spool import readers
 from stompkit.spool._changesets import uncut
 from stompkit.spool._clock import trusted_time
 from stompkit.spool._files import Segment, part_folder, segments
+from stompkit.spool._floor import raise_floor
 from stompkit.spool._identity import identity_of
 from stompkit.spool._reading import SpoolReader
 from stompkit.spool._storage import FolderStorage
 from stompkit.spool._write_access import Where, right_to
 from stompkit.spool.segments.index import Index
+from stompkit.spool.segments.place import Place
 
 __all__ = ["Removed", "retain"]
 
@@ -84,7 +86,8 @@ def retain(
     with right_to(where) as folder:
         known = readers.listed(folder)
         now_s = _now(folder, clock(), max_age_s, readers_expire_s)
-        old = [_closed(folder, number) for number in range(identity_of(folder).partitions)]
+        spool, partitions = identity_of(folder)
+        old = [_closed(folder, Place(spool, number)) for number in range(partitions)]
         wanted = [_aged(part, max_age_s, now_s) for part in old]
         if max_bytes is not None:
             _add_excess(wanted, old, _octets(folder, len(old)) - max_bytes)
@@ -100,6 +103,7 @@ def retain(
         ]
         going = [_whole(folder, part) for part in free] if whole_changesets else free
         kept_whole = sum(map(len, free)) - sum(map(len, going))
+        raise_floor(folder, tuple(part[-1].end if part else 0 for part in going))
         return _remove(going, Removed(0, 0, kept_for, kept_whole))
 
 
@@ -115,17 +119,17 @@ def _now(folder: Path, now_s: float, *ages_s: float | None) -> float:
     return trusted_time(folder, now_s, newest, min(given))
 
 
-def _closed(folder: Path, number: int) -> list[_Old]:
-    listed = segments(part_folder(folder, number))
-    return [_described(number, segment, following.first) for segment, following in pairwise(listed)]
+def _closed(folder: Path, place: Place) -> list[_Old]:
+    listed = segments(part_folder(folder, place.partition))
+    return [_described(place, segment, following.first) for segment, following in pairwise(listed)]
 
 
-def _described(number: int, segment: Segment, end: int) -> _Old:
+def _described(place: Place, segment: Segment, end: int) -> _Old:
     octets = segment.path.stat().st_size
-    entries = Index(segment, FolderStorage(segment.path.parents[1])).upto(end)
+    entries = Index(segment, FolderStorage(segment.path.parents[1]), place).upto(end)
     since_us = min((entry.since_us for entry in entries), default=0)
     until_us = max((entry.until_us for entry in entries), default=0)
-    return _Old(number, segment, end, octets, since_us, until_us)
+    return _Old(place.partition, segment, end, octets, since_us, until_us)
 
 
 def _octets(folder: Path, partitions: int) -> int:

@@ -22,7 +22,8 @@ from stompkit.spool._reading import SpoolReader
 from stompkit.spool._storage import FolderStorage
 from stompkit.spool._write_access import Where, right_to
 from stompkit.spool.segments.arrow import SCHEMA, batch_of, combined
-from stompkit.spool.segments.index import packed
+from stompkit.spool.segments.index import packed, seed_of
+from stompkit.spool.segments.place import Place
 from stompkit.spool.segments.sealed import verified, write
 
 __all__ = ["SCHEMA", "Form", "arrow_batches", "batch_of", "seal", "unsealed"]
@@ -84,17 +85,18 @@ def seal(where: Where, partition: int, segment: int, *, form: Form = "arrow") ->
 def _sealed(folder: Path, partition: int, log: Segment, end: int, form: Form) -> Path:
     sealed = Segment(log.first, log.path.with_suffix(f".{form}"))
     unfinished = log.path.with_suffix(f".tmp.{form}")
+    place = Place(identity_of(folder).id, partition)
 
     def batches() -> Iterator[pa.RecordBatch]:
         blocks = (
-            block for block, _ in Partition(FolderStorage(folder), partition).blocks(log.first, end)
+            block for block, _ in Partition(FolderStorage(folder), place).blocks(log.first, end)
         )
         return combined(blocks, rows=_ROWS)
 
     try:
-        write(unfinished, batches())
-        index = verified(unfinished, log.first, batches())
-        replace_octets(sealed.index_path, packed(index))
+        write(unfinished, place, log.first, batches())
+        index = verified(unfinished, place, log.first, batches())
+        replace_octets(sealed.index_path, packed(index, seed_of(place, sealed)))
         os.replace(unfinished, sealed.path)
     except BaseException:
         with suppress(OSError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from pathlib import Path
+from zlib import crc32
 
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 
@@ -64,3 +66,24 @@ def numbers(records: Sequence[Record]) -> list[int]:
 def logs(folder: Path, partition: int = 0) -> list[Path]:
     """Return the segments that are logs, the oldest first."""
     return sorted((folder / f"p{partition}").glob("*.log"))
+
+
+def former(folder: Path) -> None:
+    """Turn the logs of a spool into those of format 1, which earlier versions have written."""
+    identity = folder / "spool.json"
+    identity.write_bytes(identity.read_bytes().replace(b'"format":2', b'"format":1'))
+    (folder / "floor.json").unlink()
+    for path in folder.glob("p*/*.log"):
+        _, *blocks = path.read_bytes().split(b"STB2")
+        path.write_bytes(b"".join(_former_block(each) for each in blocks))
+        index = path.with_name(path.name + ".idx")
+        rows = index.read_bytes()[8:]
+        entries = (rows[at : at + 40] for at in range(0, len(rows), 44))
+        index.write_bytes(
+            b"stompidx" + b"".join(each + struct.pack("<I", crc32(each)) for each in entries)
+        )
+
+
+def _former_block(after_magic: bytes) -> bytes:
+    rest = after_magic[8:]
+    return b"STB1" + struct.pack("<II", len(rest), crc32(rest)) + rest

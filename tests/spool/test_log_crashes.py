@@ -90,14 +90,16 @@ def test_a_tail_that_is_torn_anywhere_is_cut_off(
     whole, torn = tmp_path / "whole", tmp_path / "torn"
     fill(whole, 1, 1)
     size = logs(whole)[0].stat().st_size
-    head = (whole / "head.json").read_bytes()
+    index = next((whole / "p0").glob("*.idx"))
+    before = {path.relative_to(whole): path.read_bytes() for path in (whole / "head.json", index)}
     with SpoolWriter(whole) as writer:
         writer.append([record(2)])
     octets = logs(whole)[0].read_bytes()
     shutil.copytree(whole, torn)
     for end in range(size, len(octets)):
         logs(torn)[0].write_bytes(octets[:end])
-        (torn / "head.json").write_bytes(head)
+        for name, content in before.items():
+            (torn / name).write_bytes(content)
         caplog.clear()
         with SpoolWriter(torn, sync=False) as writer:
             assert writer.head == (2,)
@@ -151,8 +153,8 @@ def test_every_flipped_bit_of_what_was_published_is_told_with_its_place(tmp_path
     fill(tmp_path, 1, 1, 1)
     path = logs(tmp_path)[0]
     octets = path.read_bytes()
-    begin = octets.index(b"STB1", 1)
-    end = octets.index(b"STB1", begin + 1)
+    begin = octets.index(b"STB2", 1)
+    end = octets.index(b"STB2", begin + 1)
     chance = random.Random(8)
     for place in range(begin, end):
         damaged = bytearray(octets)
@@ -171,7 +173,7 @@ def test_a_published_end_that_is_missing_is_no_torn_tail(tmp_path: Path) -> None
     fill(tmp_path, 2, 2)
     path = logs(tmp_path)[0]
     octets = path.read_bytes()
-    end = octets.index(b"STB1", 1)
+    end = octets.index(b"STB2", 1)
     path.write_bytes(octets[:end])
     for open_it in (lambda: SpoolWriter(tmp_path), lambda: contents(tmp_path)):
         with pytest.raises(BrokenSpoolError, match=f"damaged at octet {end}"):

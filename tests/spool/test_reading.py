@@ -90,9 +90,9 @@ def test_another_spool_than_the_expected_one_is_told(tmp_path: Path, spool: Path
 def test_a_spool_of_a_later_format_is_not_guessed_at(tmp_path: Path) -> None:
     fill(tmp_path, 1)
     path = tmp_path / "spool.json"
-    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":2'))
+    path.write_bytes(path.read_bytes().replace(b'"format":2', b'"format":3'))
     for open_it in (SpoolReader, SpoolWriter):
-        with pytest.raises(SpoolError, match="format 2"):
+        with pytest.raises(SpoolError, match="format 3"):
             open_it(tmp_path)
 
 

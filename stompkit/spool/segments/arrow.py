@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from stompkit.spool.segments.blocks import TEXTS, Block, Headers, Texts
 
-__all__ = ["SCHEMA", "batch_of", "block_of", "combined"]
+__all__ = ["SCHEMA", "batch_of", "block_of", "combined", "fixed"]
 
 _HEADERS: Final = pa.map_(pa.string(), pa.string())
 #: The columns of sealed segments.
@@ -50,7 +50,7 @@ def block_of(batch: pa.RecordBatch, first: int) -> Block:
     _, received, *texts, headers, body = batch.columns
     return Block(
         first,
-        _fixed(received, received.buffers()[1], 8, len(received)).cast("q"),
+        fixed(received, received.buffers()[1], 8, len(received)).cast("q"),
         [_texts(column) for column in texts],
         Headers(_offsets(headers), _texts(headers.keys), _texts(headers.items)),
         _texts(body),
@@ -96,10 +96,10 @@ def _texts(column: pa.Array) -> Texts:
 def _offsets(column: pa.Array) -> memoryview:
     if not len(column):
         return memoryview(bytes(4)).cast("I")
-    return _fixed(column, column.buffers()[1], 4, len(column) + 1).cast("I")
+    return fixed(column, column.buffers()[1], 4, len(column) + 1).cast("I")
 
 
-def _fixed(column: pa.Array, buffer: pa.Buffer, width: int, count: int) -> memoryview:
+def fixed(column: pa.Array, buffer: pa.Buffer, width: int, count: int) -> memoryview:
     """Return the numbers of a buffer that belong to the column."""
     start = column.offset * width
     return memoryview(buffer).cast("B")[start : start + count * width]

@@ -3,7 +3,7 @@
 Readers create arrays from a block without examining single messages, so its parts have the Arrow
 layout. All numbers are little-endian::
 
-    magic "STB1", u32 length of the rest, u32 CRC-32 of the rest
+    magic "STB2", u32 length of the rest, u32 CRC-32 of the place and the rest
     the rest: u32 count, u64 first ordinal, then each part as u64 length, bytes, padding to 8:
         received                                          i64 for each message
         destination, message_id, event_id, content_type   texts
@@ -11,7 +11,9 @@ layout. All numbers are little-endian::
         names and values of headers                       texts, one for each header
         body                                              texts, but of bytes instead of UTF-8
 
-where texts are u32 offsets, one more than there are texts, followed by the bytes of all texts.
+where texts are u32 offsets, one more than there are texts, followed by the bytes of all texts. The
+place is that of the partition, see :mod:`stompkit.spool.segments.place`. Blocks of earlier versions
+begin with "STB1", and their CRC-32 is of the rest alone.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ __all__ = [
     "encode",
 ]
 
-_MAGIC: Final = b"STB1"
+_MAGIC: Final = b"STB2"
+#: Begin of blocks of earlier versions, whose checksum does not include the place.
+_MAGIC_1: Final = b"STB1"
 _HEADING: Final = struct.Struct("<4sIIIQ")
 #: Number of bytes of the heading that its length field does not count.
 _OUTSIDE: Final = 12
@@ -61,6 +65,8 @@ class Heading(NamedTuple):
     crc: int
     messages: int
     first: int
+    #: True if the checksum includes the place.
+    has_place: bool
 
     @classmethod
     def read(cls, octets: bytes | memoryview) -> Heading:
@@ -68,12 +74,12 @@ class Heading(NamedTuple):
         if len(octets) < _HEADING.size:
             raise DamagedBlockError("the heading of a block is cut off")
         magic, length, crc, count, first = _HEADING.unpack_from(octets)
-        if magic != _MAGIC:
+        if magic not in (_MAGIC, _MAGIC_1):
             raise DamagedBlockError("no block begins here")
         # The length covers all reception times, which are read without the rest.
         if count == 0 or length % 8 != 4 or length < FIXED - _OUTSIDE + 8 * (count - 1):
             raise DamagedBlockError("the heading of the block makes no sense")
-        return cls(_OUTSIDE + length, crc, count, first)
+        return cls(_OUTSIDE + length, crc, count, first, magic == _MAGIC)
 
 
 class Texts(NamedTuple):
@@ -188,8 +194,11 @@ class Block:
         return map(Record._make, columns)
 
 
-def encode(first: int, records: Sequence[Record]) -> bytes:
-    """Return the encoded block; raises ValueError for no message or an excessive size."""
+def encode(first: int, records: Sequence[Record], seed: int) -> bytes:
+    """Return the encoded block; raises ValueError for no message or an excessive size.
+
+    ``seed`` is that of the partition, see :class:`~stompkit.spool.segments.place.Place`.
+    """
     if not records:
         raise ValueError("a block has at least one message")
     received, *texts, headers, bodies = zip(*records, strict=True)
@@ -205,20 +214,24 @@ def encode(first: int, records: Sequence[Record]) -> bytes:
     length = sum(map(len, parts))
     if length > _MOST_OCTETS:
         raise ValueError(f"{length} octets of messages are too much for one block")
-    crc = 0
+    crc = seed
     for part in parts:
         crc = crc32(part, crc)
     return b"".join((struct.pack("<4sII", _MAGIC, length, crc), *parts))
 
 
-def decode(octets: bytes | memoryview) -> Block:
-    """Return the decoded block; raises :class:`DamagedBlockError` for invalid bytes."""
+def decode(octets: bytes | memoryview, seed: int) -> Block:
+    """Return the decoded block of a partition with this seed.
+
+    Raises :class:`DamagedBlockError` for invalid bytes, and for a block of another partition.
+    """
     view = memoryview(octets)
     heading = Heading.read(view)
     if heading.length != len(view):
         raise DamagedBlockError(f"the block has {len(view)} octets instead of {heading.length}")
-    if crc32(view[_OUTSIDE:]) != heading.crc:
-        raise DamagedBlockError("the checksum of the block does not match")
+    if crc32(view[_OUTSIDE:], seed if heading.has_place else 0) != heading.crc:
+        reason = ", or the block is of another partition or spool" if heading.has_place else ""
+        raise DamagedBlockError(f"the checksum of the block does not match{reason}")
     try:
         return _block(view, heading)
     except (struct.error, StopIteration, IndexError, TypeError, ValueError):

@@ -2,7 +2,8 @@
 
 A file beside the segment has an entry of fixed length for each block, with a checksum: readers and
 retention rely on its times without reading blocks. The file is optional: it is not synced, and
-damaged entries are rebuilt from the segment itself. Files of earlier versions have no checksums.
+damaged entries are rebuilt from the segment itself. The checksums include the place of the segment,
+so a copy of another segment's index is not used. Those of earlier versions do not, or are missing.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from stompkit.spool._storage import OpenFile, Storage
 from stompkit.spool.segments.blocks import FIXED, DamagedBlockError, Heading
 from stompkit.spool.segments.entries import Entry
 from stompkit.spool.segments.optional import sealed_files
+from stompkit.spool.segments.place import Place
 
-__all__ = ["Index", "pack", "packed", "walk"]
+__all__ = ["Index", "confirmed", "pack", "packed", "seed_of", "walk"]
 
 #: Begin of a file whose entries have checksums; no ordinal is as large as these bytes.
-_HEADING: Final = b"stompidx"
+_HEADING: Final = b"stompid2"
+#: Begin of files of earlier versions whose checksums do not include the place.
+_HEADING_1: Final = b"stompidx"
 _ENTRY: Final = struct.Struct("<QQIIqq")
 _CRC: Final = struct.Struct("<I")
 _RECEIVED: Final = struct.Struct("<q")
@@ -39,26 +43,52 @@ class _Layout(NamedTuple):
     begin: int
     #: Size of an entry in bytes.
     length: int
+    #: True if checksums include the place.
+    has_place: bool = False
 
 
 #: Form of earlier versions.
 _PLAIN: Final = _Layout(0, _ENTRY.size)
-_CHECKED: Final = _Layout(len(_HEADING), _ENTRY.size + _CRC.size)
+_CHECKED: Final = _Layout(len(_HEADING_1), _ENTRY.size + _CRC.size)
+_PLACED: Final = _Layout(len(_HEADING), _ENTRY.size + _CRC.size, has_place=True)
 
 
-def pack(entry: Entry) -> bytes:
-    """Return the encoded form of an entry."""
+def seed_of(place: Place, segment: Segment) -> int:
+    """Return the number with which the checksums of a segment's index begin."""
+    return place.seed(segment.path.name)
+
+
+def pack(entry: Entry, seed: int) -> bytes:
+    """Return the encoded form of an entry in an index with this seed."""
     octets = _ENTRY.pack(*entry)
-    return octets + _CRC.pack(crc32(octets))
+    return octets + _CRC.pack(crc32(octets, seed))
 
 
-def packed(entries: Iterable[Entry]) -> bytes:
+def packed(entries: Iterable[Entry], seed: int) -> bytes:
     """Return the content of a file with these entries."""
-    return b"".join((_HEADING, *map(pack, entries)))
+    return b"".join((_HEADING, *(pack(entry, seed) for entry in entries)))
+
+
+def confirmed(octets: bytes, segment: Segment, place: Place) -> int:
+    """Return the ordinal up to which an index proves that messages were confirmed.
+
+    An entry is written after its messages were synced and published.
+    """
+    if _layout_of(octets) is not _PLACED:
+        return segment.first
+    rows = octets[_PLACED.begin :]
+    entries = list(_unpacked(rows, _PLACED, segment, seed_of(place, segment), None))
+    return entries[-1].end if entries else segment.first
+
+
+def _layout_of(octets: bytes) -> _Layout:
+    if octets.startswith(_HEADING):
+        return _PLACED
+    return _CHECKED if octets.startswith(_HEADING_1) else _PLAIN
 
 
 def _unpacked(
-    octets: bytes, layout: _Layout, segment: Segment, after: Entry | None
+    octets: bytes, layout: _Layout, segment: Segment, seed: int, after: Entry | None
 ) -> Iterator[Entry]:
     """Yield the entries that follow one, up to the first damaged or inconsistent one."""
     first, offset = _after(after, segment)
@@ -66,7 +96,7 @@ def _unpacked(
     for start in range(0, whole, layout.length):
         row = octets[start : start + layout.length]
         entry = Entry._make(_ENTRY.unpack_from(row))
-        if layout is _CHECKED and row != pack(entry):
+        if layout is not _PLAIN and row != pack(entry, seed if layout.has_place else 0):
             return
         if (entry.first, entry.offset) != (first, offset) or not entry.messages:
             return
@@ -106,9 +136,10 @@ def _after(entry: Entry | None, segment: Segment) -> tuple[int, int]:
 class Index:
     """Index of a segment, loaded on demand."""
 
-    def __init__(self, segment: Segment, storage: Storage) -> None:
-        """Start with no entries loaded."""
+    def __init__(self, segment: Segment, storage: Storage, place: Place) -> None:
+        """Start with no entries loaded; ``place`` is that of the segment."""
         self._storage = storage
+        self._place = place
         self.segment: Final = segment
         self._entries: list[Entry] = []
         #: Form of the file, once it was read.
@@ -162,17 +193,18 @@ class Index:
         if not octets:
             return
         if layout is None:
-            layout = self._layout = _CHECKED if octets.startswith(_HEADING) else _PLAIN
+            layout = self._layout = _layout_of(octets)
             octets = octets[layout.begin + len(entries) * layout.length :]
-        entries += _unpacked(octets, layout, self.segment, entries[-1] if entries else None)
+        seed = seed_of(self._place, self.segment)
+        entries += _unpacked(octets, layout, self.segment, seed, entries[-1] if entries else None)
 
     def _sealed_entries(self) -> list[Entry]:
         path = self.segment.path
         if self._storage.is_local:
-            found: list[Entry] = sealed_files().entries(path)
+            found: list[Entry] = sealed_files().entries(path, self._place)
         else:
             with closing(self._storage.opened(self.segment)) as file:
-                found = sealed_files().entries(path, file)
+                found = sealed_files().entries(path, self._place, file)
         return found
 
     def _walk(self, end: int) -> None:

@@ -1,7 +1,12 @@
-"""Files of sealed segments; requires pyarrow, and is imported only if there are any."""
+"""Files of sealed segments; requires pyarrow, and is imported only if there are any.
+
+The metadata of a file name its place and the checksums of its batches. Files of earlier versions do
+not name the place, and those in Parquet have no checksums besides those of their pages.
+"""
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,40 +21,51 @@ import pyarrow.parquet as pq
 from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._files import sync_data
 from stompkit.spool._storage import OpenFile
-from stompkit.spool.segments.arrow import SCHEMA, block_of
+from stompkit.spool.segments.arrow import SCHEMA, block_of, fixed
 from stompkit.spool.segments.blocks import Block
 from stompkit.spool.segments.entries import Entry
+from stompkit.spool.segments.place import Place
 
 __all__ = ["entries", "opened", "verified", "write"]
 
 _CRC: Final = b"crc32"
+_PLACE: Final = b"stompkit-place"
+#: Checksums of all batches of a file in Parquet, whose pages have checksums and whose end has none.
+_CRCS: Final = b"stompkit-crc32"
 
 
-def write(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
+def write(path: Path, place: Place, first: int, batches: Iterable[pa.RecordBatch]) -> None:
     """Write a file in the format of its suffix, and sync it; raises OSError."""
+    schema = SCHEMA.with_metadata({_PLACE: _place_text(place, first)})
     with path.open("wb") as file:
         if path.suffix == ".arrow":
-            with pa.ipc.new_file(file, SCHEMA) as arrow:
+            with pa.ipc.new_file(file, schema) as arrow:
                 for batch in batches:
                     crc = block_of(batch, 0).checksum()
                     arrow.write_batch(batch, custom_metadata={_CRC: str(crc)})
         else:
+            crcs: list[str] = []
             with pq.ParquetWriter(
-                file, SCHEMA, compression="zstd", write_page_checksum=True
+                file, schema, compression="zstd", write_page_checksum=True
             ) as pages:
                 for batch in batches:
                     pages.write_batch(batch, row_group_size=batch.num_rows)
+                    crcs.append(str(block_of(batch, 0).checksum()))
+                if hasattr(pages, "add_key_value_metadata"):  # pyarrow 16
+                    pages.add_key_value_metadata({_CRCS: ",".join(crcs)})
         file.flush()
         sync_data(file.fileno())
 
 
-def verified(path: Path, first: int, batches: Iterable[pa.RecordBatch]) -> list[Entry]:
+def verified(
+    path: Path, place: Place, first: int, batches: Iterable[pa.RecordBatch]
+) -> list[Entry]:
     """Return the index of a file after comparing it with the expected batches.
 
     Raises :class:`BrokenSpoolError` if the content differs, and OSError.
     """
     with _problems(path):
-        file = _opened(path, first)
+        file = _opened(path, place, first)
         count = 0
         for count, batch in enumerate(batches, 1):
             if count > len(file.counts) or not file.batch(count - 1).equals(batch):
@@ -59,17 +75,17 @@ def verified(path: Path, first: int, batches: Iterable[pa.RecordBatch]) -> list[
         return file.entries()
 
 
-def entries(path: Path, file: OpenFile | None = None) -> list[Entry]:
+def entries(path: Path, place: Place, file: OpenFile | None = None) -> list[Entry]:
     """Return the index of a sealed segment; raises :class:`BrokenSpoolError`, and OSError.
 
     The segment is the file at *path*, or *file* if there is one.
     """
     with _problems(path):
-        return _opened(path, int(path.stem), file).entries()
+        return _opened(path, place, int(path.stem), file).entries()
 
 
 def opened(
-    path: Path, file: OpenFile | None = None, counts: list[int] | None = None
+    path: Path, place: Place, file: OpenFile | None = None, counts: list[int] | None = None
 ) -> Callable[[list[Entry]], Iterator[tuple[Block, int]]]:
     """Return a reader of a sealed segment's blocks, which takes entries and also yields sizes.
 
@@ -78,7 +94,7 @@ def opened(
     segment was removed, and otherwise the errors of :func:`entries`.
     """
     with _problems(path):
-        return partial(_blocks, _opened(path, int(path.stem), file, counts))
+        return partial(_blocks, _opened(path, place, int(path.stem), file, counts))
 
 
 class _File:
@@ -90,9 +106,36 @@ class _File:
         self.counts: Final = counts
         self.firsts: Final = list(accumulate(counts, initial=first))
 
-    def batch(self, number: int) -> pa.RecordBatch:
-        """Return one of the batches."""
+    @property
+    def metadata(self) -> dict[bytes, bytes]:
+        """Return the metadata of the whole file."""
         raise NotImplementedError
+
+    def batch(self, number: int) -> pa.RecordBatch:
+        """Return one of the batches, checked."""
+        raise NotImplementedError
+
+    def check_place(self, place: Place, first: int) -> None:
+        """Raise :class:`BrokenSpoolError` if the file was written for another place."""
+        expected = _place_text(place, first)
+        found = self.metadata.get(_PLACE, expected.encode()).decode("ascii", "replace")
+        if found != expected:
+            raise BrokenSpoolError(
+                self.path,
+                0,
+                f"it was written as {found!r} and not {expected!r}, which are spool, partition and"
+                " first ordinal. Bring the file of this place back from a copy",
+            )
+
+    def check(self, number: int, batch: pa.RecordBatch, crc: bytes | None) -> None:
+        """Raise :class:`BrokenSpoolError` for a batch with other content than was written."""
+        if crc is not None and crc != str(block_of(batch, 0).checksum()).encode():
+            raise BrokenSpoolError(
+                self.path, 0, f"the checksum of its batch {number} does not match"
+            )
+        first = self.firsts[number]
+        if bytes(_ordinals(batch)) != array("q", range(first, first + batch.num_rows)).tobytes():
+            raise BrokenSpoolError(self.path, 0, f"its batch {number} has other ordinals")
 
     def entries(self) -> list[Entry]:
         """Return the index entries of the segment."""
@@ -118,13 +161,15 @@ class _Arrow(_File):
             counts = [self._file.get_batch(i).num_rows for i in batches]
         super().__init__(path, first, counts)
 
+    @property
+    def metadata(self) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = self._file.schema.metadata or {}
+        return found
+
     def batch(self, number: int) -> pa.RecordBatch:
         batch, metadata = self._file.get_batch_with_custom_metadata(number)
         batch.validate()
-        if metadata[_CRC] != str(block_of(batch, 0).checksum()).encode():
-            raise BrokenSpoolError(
-                self.path, 0, f"the checksum of its batch {number} does not match"
-            )
+        self.check(number, batch, metadata[_CRC])
         return batch
 
 
@@ -141,9 +186,16 @@ class _Parquet(_File):
             counts = [self._file.metadata.row_group(i).num_rows for i in groups]
         super().__init__(path, first, counts)
 
+    @property
+    def metadata(self) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = self._file.metadata.metadata or {}
+        return found
+
     def batch(self, number: int) -> pa.RecordBatch:
         table = self._file.read_row_group(number).cast(SCHEMA)
         (batch,) = table.combine_chunks().to_batches()
+        crcs = self.metadata.get(_CRCS)
+        self.check(number, batch, None if crcs is None else crcs.split(b",")[number])
         return batch
 
 
@@ -191,10 +243,24 @@ def _seekable(file: OpenFile) -> pa.PythonFile:
 
 
 def _opened(
-    path: Path, first: int, file: OpenFile | None = None, counts: list[int] | None = None
+    path: Path,
+    place: Place,
+    first: int,
+    file: OpenFile | None = None,
+    counts: list[int] | None = None,
 ) -> _File:
     kind = _Arrow if path.suffix == ".arrow" else _Parquet
-    return kind(path, first, file, counts)
+    found = kind(path, first, file, counts)
+    found.check_place(place, first)
+    return found
+
+
+def _place_text(place: Place, first: int) -> str:
+    return f"{place.spool} {place.partition} {first}"
+
+
+def _ordinals(batch: pa.RecordBatch) -> memoryview:
+    return fixed(batch.column(0), batch.column(0).buffers()[1], 8, batch.num_rows)
 
 
 def _blocks(file: _File, wanted: list[Entry]) -> Iterator[tuple[Block, int]]:
@@ -216,7 +282,7 @@ def _problems(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
+    except (pa.ArrowException, LookupError, TypeError, ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise BrokenSpoolError(path, 0, str(error)) from None

@@ -21,7 +21,7 @@ from stompkit._common.retry import Backoff
 from stompkit.spool._errors import OtherSpoolError, SpoolError, SpoolUnavailableError
 from stompkit.spool._files import Segment
 from stompkit.spool._identity import Identity
-from stompkit.spool._storage import OpenFile
+from stompkit.spool._storage import Listing, OpenFile
 from stompkit.spool.address import ServerAccess, parse_url
 from stompkit.spool.readers import Reader
 from stompkit.spool.serving import wire
@@ -91,8 +91,8 @@ class ServedStorage:
         """Return the ordinal after the last message of each partition."""
         return self._spool().head
 
-    def segments(self, partition: int) -> list[Segment]:
-        """Return all segments of a partition, oldest first."""
+    def listing(self, partition: int) -> Listing:
+        """Return all segments of a partition."""
         found = self._get(f"/v1/partitions/{partition}/segments", wire.Segments)
         unknown = [form for _, form in found.segments if form not in wire.FORMS]
         if unknown:
@@ -101,7 +101,9 @@ class ServedStorage:
                 " stompkit does not know: upgrade it"
             )
         folder = Path(host_port(self._url.host, self._url.port))
-        return [wire.segment_at(folder, partition, *each) for each in found.segments]
+        listed = [wire.segment_at(folder, partition, *each) for each in found.segments]
+        first = listed[0].first if listed else 0
+        return Listing(listed, first if found.floor is None else min(first, found.floor))
 
     def opened(self, segment: Segment) -> OpenFile:
         """Return a segment to read; raises FileNotFoundError if it was removed or sealed."""

@@ -104,9 +104,9 @@ class Front(Resource):
             return self._octets(request, asked)
         if isinstance(asked, wire.SegmentsRequest):
             self._check(asked.partition, identity.partitions)
-            found = self._storage.segments(asked.partition)
+            found, floor = self._storage.listing(asked.partition)
             listed = [(each.first, each.path.suffix.removeprefix(".")) for each in found]
-            return _json(request, wire.Segments(listed))
+            return _json(request, wire.Segments(listed, floor))
         if isinstance(asked, wire.ReaderRequest):
             return _json(request, self._progress(request, asked.name))
         if asked == "readers":

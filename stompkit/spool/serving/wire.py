@@ -84,6 +84,8 @@ class Segments(Struct, frozen=True):
     """The segments of a partition, oldest first: first ordinal and format of each."""
 
     segments: list[tuple[_Ordinal, str]]
+    #: First ordinal that retention has left; servers of earlier versions do not know it.
+    floor: _Ordinal | None = None
 
 
 class Registered(Struct, frozen=True):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
@@ -14,6 +15,8 @@ from stompkit.client._waiters import Waiters
 from stompkit.frames import Frame
 
 __all__ = ["MOST_SUSPICIONS", "Removal", "Removals"]
+
+_R = TypeVar("_R")
 
 #: Number of consecutive connections on which a frame has to seem refused by an ERROR without
 #: ``receipt-id``. A single one can have another reason, such as the end of the broker.
@@ -65,8 +68,8 @@ class Removal:
             return self._waiters.wait()
         return succeed(None) if self.error is None else fail(self.error)
 
-    def send(self, *, is_subscribed: bool) -> None:
-        """Send UNSUBSCRIBE on the current connection, if there is one.
+    def send(self, *, is_subscribed: bool) -> Deferred[None]:
+        """Send UNSUBSCRIBE on the current connection, if there is one; fires after its answer.
 
         RabbitMQ removes only what the connection is subscribed to. ActiveMQ refuses just that.
         """
@@ -77,9 +80,10 @@ class Removal:
         if is_subscribed == is_activemq:
             frame = self._leave() if is_activemq else self._subscribe()
             self._outbox.send_now(frame, receipt=self._receipt).addErrback(self._failed)
-        if not self.is_over:
-            left = self._outbox.send_now(self._unsubscribe(), receipt=self._receipt)
-            left.addCallbacks(lambda _: self.finish(), self._failed)
+        if self.is_over:
+            return succeed(None)
+        left = self._outbox.send_now(self._unsubscribe(), receipt=self._receipt)
+        return left.addCallbacks(lambda _: self.finish(), self._failed)
 
     def finish(self, error: Exception | None = None) -> None:
         """Notify those who wait."""
@@ -109,13 +113,38 @@ class Removal:
 
 
 class Removals:
-    """The removals of a client that are not over."""
+    """The removals of a client that are not over, and all ids whose UNSUBSCRIBE has no answer."""
 
-    def __init__(self, outbox: Outbox, is_in_use: Callable[[str], bool]) -> None:
-        """Start without removals; *is_in_use* tells if a subscription has an id."""
+    def __init__(
+        self, outbox: Outbox, is_in_use: Callable[[str], bool], on_left: Callable[[str], object]
+    ) -> None:
+        """Start without removals; *is_in_use* tells if a subscription has an id.
+
+        *on_left* is called with an id when every UNSUBSCRIBE with it is answered, or its connection
+        is lost.
+        """
         self._outbox = outbox
         self._is_in_use = is_in_use
+        self._on_left = on_left
         self._open: list[Removal] = []
+        self._leaving: Counter[str] = Counter()
+
+    def is_leaving(self, id: str) -> bool:
+        """Return True if messages for an UNSUBSCRIBE's id may still arrive."""
+        return id in self._leaving
+
+    def leave(self, id: str, left: Deferred[None]) -> None:
+        """Record an UNSUBSCRIBE that *left* waits for."""
+
+        def over(result: _R) -> _R:
+            self._leaving[id] -= 1
+            if not self._leaving[id]:
+                del self._leaving[id]
+                self._on_left(id)
+            return result
+
+        self._leaving[id] += 1
+        left.addBoth(over)
 
     def add(self, removal: Removal, *, is_subscribed: bool) -> None:
         """Send a removal now or on the next connection."""
@@ -128,7 +157,7 @@ class Removals:
             return
         self._open = [each for each in self._open if not each.is_over]
         self._open.append(removal)
-        removal.send(is_subscribed=is_subscribed)
+        self.leave(removal.id, removal.send(is_subscribed=is_subscribed))
 
     def send_all(self) -> None:
         """Send the removals on a new connection."""
@@ -138,7 +167,7 @@ class Removals:
                 # Another subscription has replaced it, whose messages must not be removed.
                 removal.finish()
             else:
-                removal.send(is_subscribed=False)
+                self.leave(removal.id, removal.send(is_subscribed=False))
 
     def close(self, closed: ClientClosedError) -> None:
         """Fail the removals of a client that is closed."""

@@ -223,7 +223,10 @@ class Subscription:
         self.end(reason)
         if not self._outbox.is_current(self._epoch):
             return succeed(None)
-        done = self._outbox.send_now(self._unsubscribe_frame({}), receipt=self._terms.receipt)
+        left = self._outbox.send_now(self._unsubscribe_frame({}), receipt=self._terms.receipt)
+        done: Deferred[None] = Deferred()  # the caller may cancel it
+        self._removals.leave(self.id, left)
+        left.addCallbacks(done.callback, done.errback)
         return done.addErrback(ignore_gone)
 
     def _unsubscribe_frame(self, headers: Mapping[str, str]) -> Frame:

@@ -21,7 +21,7 @@ class Subscriptions:
         self._gate = gate
         self._by_id: dict[str, Subscription] = {}
         self._last_id = 0
-        self._removals = Removals(outbox, self._by_id.__contains__)
+        self._removals = Removals(outbox, self._by_id.__contains__, self._announce)
 
     def new_id(self) -> str:
         """Return an unused subscription id."""
@@ -39,8 +39,14 @@ class Subscriptions:
             raise ValueError(f"there is a subscription with the id {terms.id!a} already")
         subscription = Subscription(terms, self._outbox, self._gate, self._remove, self._removals)
         self._by_id[subscription.id] = subscription
-        subscription.announce()  # where there is a connection
+        self._announce(subscription.id)  # where there is a connection
         return subscription
+
+    def _announce(self, id: str) -> None:
+        """Send SUBSCRIBE, unless messages of an earlier subscription may still have its id."""
+        subscription = self._by_id.get(id)
+        if subscription is not None and not self._removals.is_leaving(id):
+            subscription.announce()
 
     def _remove(self, subscription: Subscription) -> None:
         # Another one may have got the id, if the broker refuses this one late.
@@ -50,8 +56,8 @@ class Subscriptions:
     def announce_all(self) -> None:
         """Send SUBSCRIBE for all subscriptions on a new connection."""
         self._removals.send_all()
-        for subscription in list(self._by_id.values()):
-            subscription.announce()
+        for id in list(self._by_id):
+            self._announce(id)
 
     def connection_lost(self) -> None:
         """Drop the messages that the broker redelivers."""
@@ -77,7 +83,14 @@ class Subscriptions:
     def _find(self, headers: dict[str, str]) -> Subscription | None:
         key = headers.get("subscription")
         if key is not None:
-            return self._by_id.get(key)
+            return None if self._removals.is_leaving(key) else self._by_id.get(key)
         # Only 1.0 brokers omit the header; the destination identifies the subscription then.
         destination = headers["destination"]
-        return next((s for s in self._by_id.values() if s.destination == destination), None)
+        return next(
+            (
+                each
+                for each in self._by_id.values()
+                if each.destination == destination and not self._removals.is_leaving(each.id)
+            ),
+            None,
+        )

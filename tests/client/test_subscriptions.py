@@ -559,6 +559,47 @@ def test_messages_of_a_subscription_that_was_left_are_dropped(net: Network) -> N
     assert online(client)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("headers", [None, {"durable": "true"}])
+@pytest.mark.parametrize("end", ["confirmed", "cancelled", "lost"])
+def test_an_id_that_is_used_again_gets_no_messages_of_its_earlier_subscription(
+    net: Network, version: Version, headers: dict[str, str] | None, end: str
+) -> None:
+    endpoint = net.scripted(version)
+    client = net.connected(endpoint)
+    first, frame = subscribe(net, client, endpoint, headers={"id": "x"})
+    left = first.unsubscribe(headers)
+    ready = client.subscribe("/queue/b", headers={"id": "x"})
+    if end == "cancelled":
+        left.cancel()
+        failed(left, CancelledError)
+    deliver(net, endpoint.peer, frame, 1)
+    [leave] = endpoint.peer.take()
+    assert leave.command == "UNSUBSCRIBE"
+    if end == "lost":
+        endpoint.peer.drop()
+        net.advance(0.1)
+    else:
+        endpoint.peer.confirm(leave)
+        net.run()
+    [again] = endpoint.peer.take("SUBSCRIBE")
+    endpoint.peer.confirm(again)
+    second = net.wait(ready)
+    deliver(net, endpoint.peer, again, 2)
+    assert result(second.get()).body == b"2"
+    assert second.take(10, 1000) == []
+
+
+def test_an_id_without_receipts_is_used_again_at_once(net: Network) -> None:
+    endpoint = net.scripted()
+    client = net.connected(endpoint)
+    first = net.wait(client.subscribe(QUEUE, headers={"id": "x"}, receipt=False))
+    first.unsubscribe()
+    net.wait(client.subscribe("/queue/b", headers={"id": "x"}, receipt=False))
+    net.run()
+    assert [each.command for each in endpoint.peer.take()[-2:]] == ["UNSUBSCRIBE", "SUBSCRIBE"]
+
+
 def test_subscriptions_end_with_the_client(net: Network) -> None:
     endpoint = net.scripted(obliging=True)
     client = net.connected(endpoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -37,3 +38,15 @@ def test_calls_that_a_stopped_reactor_does_not_make_or_complete_fail(
     for future in (pending, *late):
         assert isinstance(future.exception(LONG_S), error)
     assert len(late) == 1
+
+
+def test_a_changed_date_does_not_delay_calls() -> None:
+    """A reactor whose clock is the date makes a call late by as much as the date is set back."""
+    thread = ReactorThread("t")
+    try:
+        reactor: Any = thread.reactor
+        before = monotonic()
+        now = thread.call(lambda: succeed(reactor.seconds())).result(LONG_S)
+        assert before <= now <= monotonic()
+    finally:
+        thread.stop()

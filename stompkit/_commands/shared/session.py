@@ -17,7 +17,6 @@ from twisted.internet.error import (
     TCPTimedOutError,
     TimeoutError,
 )
-from twisted.internet.pollreactor import PollReactor
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
@@ -25,6 +24,7 @@ from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.signals import handling_signals
 from stompkit._commands.shared.text import remedy_of
 from stompkit._common.text import shown, text_of
+from stompkit._common.twisted.private_reactor import private_reactor
 from stompkit._common.twisted.stopping import stop_reactor
 from stompkit.client import BrokerError, Client, ClientClosedError, ClientError, LoginRefusedError
 from stompkit.frames import LocalProtocolError
@@ -51,9 +51,8 @@ class Session:
 
     def __init__(self, broker: Broker, connect_headers: Mapping[str, str] | None) -> None:
         """Start disconnected."""
-        reactor: Any = PollReactor()  # type: ignore[no-untyped-call]  # Twisted's
-        self.reactor: Final = reactor
-        self.client: Final[Client] = broker.client(reactor, connect_headers)
+        self.reactor: Final = private_reactor()
+        self.client: Final[Client] = broker.client(self.reactor, connect_headers)
         #: Signal that has stopped the command, if any.
         self.signal: int | None = None
         self._on_signal: list[Callable[[], object]] = []

@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.pollreactor import PollReactor
 from twisted.python.failure import Failure
 
+from stompkit._common.twisted.private_reactor import private_reactor
 from stompkit._common.twisted.stopping import stop_reactor
 
 __all__ = ["ReactorThread", "exception_of"]
@@ -24,7 +24,7 @@ class ReactorThread:
 
     def __init__(self, name: str) -> None:
         """Start the reactor in a new thread of that name."""
-        reactor = PollReactor()  # type: ignore[no-untyped-call]  # Twisted's
+        reactor = private_reactor()
         self._reactor: Any = reactor
         self.reactor: Final = cast("IReactorTime", reactor)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

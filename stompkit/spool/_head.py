@@ -1,7 +1,11 @@
-"""The head file: the end of each partition, published by the writer to readers.
+"""The head file and the floor file: the bounds of each partition.
 
-The file is written in place, since on some file systems a replacement costs nearly as much as a
-sync. A reader detects a partial write by the checksum, and reads again.
+The head is the end of each partition, published by the writer to readers. The file is written in
+place, since on some file systems a replacement costs nearly as much as a sync. A reader detects a
+partial write by the checksum, and reads again.
+
+The floor is the first ordinal that retention has left. Retention writes it before it removes
+segments. Older segments that are missing later were removed by someone else.
 """
 
 from __future__ import annotations
@@ -13,13 +17,28 @@ from zlib import crc32
 
 import msgspec
 
+from stompkit._common.files import sync_path
 from stompkit._common.spelling import amount
 from stompkit.spool._errors import BrokenSpoolError
-from stompkit.spool._files import replace_octets, write_at
+from stompkit.spool._files import part_folder, replace_octets, segments, write_at
 
-__all__ = ["Head", "check_partitions", "decoded", "encoded", "new_head", "read_head"]
+__all__ = [
+    "MISSING_ADVICE",
+    "Head",
+    "check_partitions",
+    "ensure_floor",
+    "new_head",
+    "raise_floor",
+    "read_floor",
+    "read_head",
+]
 
 _NAME: Final = "head.json"
+_FLOOR_NAME: Final = "floor.json"
+#: Remedy for missing oldest segments.
+MISSING_ADVICE: Final = (
+    f"Bring it back from a copy. If it was removed on purpose, remove {_FLOOR_NAME} as well"
+)
 #: Number of attempts to read the file: far more than a write lasts.
 _TRIES: Final = 10_000
 _REPAIR: Final = "whoever opens the spool for writing recreates it"
@@ -47,7 +66,7 @@ class Head:
         """Publish ordinals that are not below the former ones; raises OSError."""
         # Ordinals never decrease, so the content never becomes shorter and overwrites all of the
         # former.
-        write_at(self._descriptor, encoded(ordinals), 0)
+        write_at(self._descriptor, _encoded(ordinals), 0)
 
     def close(self, *, sync: bool) -> None:
         """Close the file; raises OSError."""
@@ -60,7 +79,7 @@ class Head:
 
 def new_head(folder: Path, ordinals: tuple[int, ...], *, sync: bool = True) -> None:
     """Write the file atomically; raises OSError."""
-    replace_octets(folder / _NAME, encoded(ordinals), sync=sync)
+    replace_octets(folder / _NAME, _encoded(ordinals), sync=sync)
 
 
 def check_partitions(place: str | Path, partitions: int, head: tuple[int, ...]) -> None:
@@ -86,7 +105,7 @@ def read_head(folder: Path) -> tuple[int, ...]:
     path = folder / _NAME
     for _ in range(_TRIES):
         try:
-            found = decoded(path.read_bytes())
+            found = _decoded(path.read_bytes())
         except FileNotFoundError:
             raise BrokenSpoolError(path, 0, f"it is missing: {_REPAIR}") from None
         if found is not None:
@@ -94,12 +113,46 @@ def read_head(folder: Path) -> tuple[int, ...]:
     raise BrokenSpoolError(path, 0, f"it does not say where partitions end: {_REPAIR}")
 
 
-def encoded(ordinals: tuple[int, ...], kind: str = "") -> bytes:
+def read_floor(folder: Path) -> tuple[int, ...] | None:
+    """Return the floors; None if the file is missing or damaged, as in earlier versions."""
+    try:
+        return _decoded((folder / _FLOOR_NAME).read_bytes(), _FLOOR_NAME)
+    except FileNotFoundError:
+        return None
+
+
+def ensure_floor(folder: Path, partitions: int, *, sync: bool = True) -> None:
+    """Write the floors of the existing segments, unless the file has floors."""
+    known = read_floor(folder)
+    if known is None or len(known) != partitions:
+        listed = (segments(part_folder(folder, number)) for number in range(partitions))
+        _write_floor(folder, tuple(part[0].first if part else 0 for part in listed), sync=sync)
+
+
+def raise_floor(folder: Path, floors: tuple[int, ...]) -> None:
+    """Write floors before the removal of segments; not if the file is missing or damaged."""
+    known = read_floor(folder)
+    if known is not None and len(known) == len(floors):
+        raised = tuple(map(max, known, floors))
+        if raised != known:
+            try:
+                _write_floor(folder, raised, sync=True)
+            except OSError:
+                # Retention makes room on a full disk. Without the file nothing is missed.
+                (folder / _FLOOR_NAME).unlink()
+                sync_path(folder)
+
+
+def _write_floor(folder: Path, floors: tuple[int, ...], *, sync: bool) -> None:
+    replace_octets(folder / _FLOOR_NAME, _encoded(floors, _FLOOR_NAME), sync=sync)
+
+
+def _encoded(ordinals: tuple[int, ...], kind: str = "") -> bytes:
     """Return an ordinal for each partition as JSON with a checksum, also of the kind of file."""
     return msgspec.json.encode(_Content(ordinals, _checksum(ordinals, kind)))
 
 
-def decoded(octets: bytes, kind: str = "") -> tuple[int, ...] | None:
+def _decoded(octets: bytes, kind: str = "") -> tuple[int, ...] | None:
     """Return the encoded ordinals; None for damaged bytes, and for another kind of file."""
     try:
         content = _CONTENT.decode(octets)

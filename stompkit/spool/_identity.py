@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from stompkit._common.files import sync_path
+from stompkit.spool._epochs import ensure_epochs
 from stompkit.spool._errors import BrokenSpoolError, SpoolError
 from stompkit.spool._files import (
     part_folder,
@@ -18,8 +19,7 @@ from stompkit.spool._files import (
     segment_path,
     segments,
 )
-from stompkit.spool._floor import ensure_floor
-from stompkit.spool._head import new_head
+from stompkit.spool._head import ensure_floor, new_head
 
 __all__ = ["Identity", "create", "identity_of", "is_spool", "upgrade"]
 
@@ -96,6 +96,7 @@ def create(folder: Path, partitions: int, now_s: float) -> Identity:
         sync_path(part)
     new_head(folder, (0,) * partitions)
     ensure_floor(folder, partitions)
+    ensure_epochs(folder, (0,) * partitions)
     identity = Identity(uuid.uuid4().hex, partitions)
     created = datetime.fromtimestamp(now_s, UTC).isoformat()
     # Written last: readers rely on it as proof that all other files exist.

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from stompkit.spool._errors import BrokenSpoolError, DataLostError
 from stompkit.spool._files import Segment
-from stompkit.spool._floor import ADVICE
+from stompkit.spool._head import MISSING_ADVICE
 from stompkit.spool._storage import OpenFile, Storage
 from stompkit.spool.segments.blocks import Block, DamagedBlockError, decode
 from stompkit.spool.segments.entries import Entry
@@ -149,7 +149,7 @@ class Partition:
             folder,
             0,
             f"ordinal {asked} is in no segment, although retention has not removed it: segment"
-            f" {self._floor:020} or one after it is missing, up to {oldest:020}. {ADVICE}",
+            f" {self._floor:020} or one after it is missing, up to {oldest:020}. {MISSING_ADVICE}",
         )
 
     def _lost(self, asked: int) -> DataLostError:

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
+from stompkit.spool._epochs import epoch_of, is_continued
 from stompkit.spool._errors import DataLostError, OtherSpoolError, SpoolError
 from stompkit.spool._head import check_partitions
 from stompkit.spool._partition import Partition
@@ -117,6 +118,29 @@ class SpoolReader:
         It is behind the damaged block, or behind its segment if the index is damaged as well.
         """
         return self._partitions[partition].after_damage(start, end)
+
+    def epoch(self, ordinals: Sequence[int]) -> str:
+        """Return the name of the history before the ordinals of all partitions.
+
+        Store it with the ordinals, for :meth:`check_epoch`. It is empty if it is unknown, as in
+        spools of earlier versions.
+        """
+        return epoch_of(self._storage.epochs(), ordinals)
+
+    def check_epoch(self, ordinals: Sequence[int], epoch: str) -> None:
+        """Check that the messages before the ordinals are still those of an epoch.
+
+        Raises :class:`~stompkit.spool.OtherSpoolError` if the spool was replaced by an older copy,
+        also if that has grown since. An empty epoch is not checked.
+        """
+        # Read first: an epoch is known before the head has its messages.
+        head = self.head() if epoch else ()
+        if not is_continued(self._storage.epochs(), head, ordinals, epoch):
+            raise OtherSpoolError(
+                f"{self.place} is an older copy of the spool that was read: it does not have the"
+                f" same messages before {list(ordinals)}. Bring the newer one back, or move this"
+                " one away to begin with a new spool, which has another id"
+            )
 
     def readers(self) -> dict[str, Reader]:
         """Return the registered readers, as :func:`stompkit.spool.readers.listed` does."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from stompkit.spool._epochs import Epoch, read_epochs
 from stompkit.spool._files import Segment, part_folder, read_at, settled_segments
-from stompkit.spool._floor import read_floor
-from stompkit.spool._head import read_head
+from stompkit.spool._head import read_floor, read_head
 from stompkit.spool._identity import Identity, identity_of
 from stompkit.spool.readers import Reader, listed, progress, register
 
@@ -51,6 +51,9 @@ class Storage(Protocol):
 
     def head(self) -> tuple[int, ...]:
         """Return the ordinal after the last message of each partition."""
+
+    def epochs(self) -> list[Epoch]:
+        """Return the epochs of the spool, oldest first; none if they are unknown."""
 
     def listing(self, partition: int) -> Listing:
         """Return all segments of a partition."""
@@ -108,6 +111,10 @@ class FolderStorage:
     def head(self) -> tuple[int, ...]:
         """Return the published head; raises :class:`~stompkit.spool.BrokenSpoolError`."""
         return read_head(self.folder)
+
+    def epochs(self) -> list[Epoch]:
+        """Return the epochs of the spool, oldest first; none if they are unknown."""
+        return read_epochs(self.folder)
 
     def listing(self, partition: int) -> Listing:
         """Return all segments of a partition."""

@@ -12,10 +12,10 @@ from typing import Final, Self
 
 from stompkit._common.files import make_directory
 from stompkit._common.spelling import amount
+from stompkit.spool._epochs import begin_epoch, ensure_epochs
 from stompkit.spool._errors import BrokenSpoolError, SpoolError
 from stompkit.spool._files import locked, part_folder
-from stompkit.spool._floor import ensure_floor
-from stompkit.spool._head import Head, check_partitions, read_head
+from stompkit.spool._head import Head, check_partitions, ensure_floor, read_head
 from stompkit.spool._identity import Identity, create, identity_of, is_spool, upgrade
 from stompkit.spool._memory import Memory
 from stompkit.spool._reading import SpoolReader
@@ -75,6 +75,7 @@ class SpoolWriter:
         self._tails: list[Tail] = []
         self._head: Head | None = None
         self._is_open = True
+        self._has_epoch = False
         self._warns_s = 0.0
         make_directory(self.folder, mode=0o700)
         self._lock = locked(self.folder)
@@ -122,6 +123,9 @@ class SpoolWriter:
             return 0
         tails = self._tails
         try:
+            if not self._has_epoch:
+                begin_epoch(self.folder, self.head, sync=self._sync)
+                self._has_epoch = True
             touched = self._write(fresh)
             for tail in touched:
                 tail.sync()
@@ -188,6 +192,7 @@ class SpoolWriter:
             folder, place = part_folder(self.folder, number), Place(self.id, number)
             end = None if published is None else published[number]
             self._tails.append(Tail(folder, place, end, sync=self._sync))
+        ensure_epochs(self.folder, self.head)
         self._head = Head(self.folder, self.head, sync=self._sync)
         reader = SpoolReader(self.folder)
         try:

@@ -17,7 +17,7 @@ from stompkit.spool import readers
 from stompkit.spool._changesets import uncut
 from stompkit.spool._clock import trusted_time
 from stompkit.spool._files import Segment, part_folder, segments
-from stompkit.spool._floor import raise_floor
+from stompkit.spool._head import raise_floor
 from stompkit.spool._identity import identity_of
 from stompkit.spool._reading import SpoolReader
 from stompkit.spool._storage import FolderStorage

@@ -73,6 +73,7 @@ def former(folder: Path) -> None:
     identity = folder / "spool.json"
     identity.write_bytes(identity.read_bytes().replace(b'"format":2', b'"format":1'))
     (folder / "floor.json").unlink()
+    (folder / "epochs.json").unlink()
     for path in folder.glob("p*/*.log"):
         _, *blocks = path.read_bytes().split(b"STB2")
         path.write_bytes(b"".join(_former_block(each) for each in blocks))

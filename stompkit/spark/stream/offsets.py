@@ -1,8 +1,9 @@
 """Offsets of a stream over a spool, and the input of the batch between two of them.
 
-An offset is ``{"v": 1, "spool": ID, "p": {"0": ORDINAL, ...}}``. The id prevents the use of a
-checkpoint with another spool, whose ordinals identify other messages. For changes, ``o`` contains
-the progress of each origin, which determines the order of changesets.
+An offset is ``{"v": 1, "spool": ID, "p": {"0": ORDINAL, ...}, "e": EPOCH}``. The id prevents the
+use of a checkpoint with another spool, whose ordinals identify other messages. The epoch prevents
+it with an older copy of the spool that has grown since. For changes, ``o`` contains the progress of
+each origin, which determines the order of changesets.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def made_offset(
 ) -> dict[str, Any]:
     """Return an offset; ``origins`` is the progress of the origins of changesets."""
     positions = {str(number): ordinal for number, ordinal in enumerate(ordinals)}
-    made = {"v": _FORMAT, "spool": reader.id, "p": positions}
+    made = {"v": _FORMAT, "spool": reader.id, "p": positions, "e": reader.epoch(ordinals)}
     return made if origins is None else {**made, "o": origins.dump()}
 
 
@@ -42,7 +43,9 @@ def ordinals_of(reader: SpoolReader, offset: Mapping[str, Any]) -> tuple[int, ..
             f"the checkpoint has offsets of format {offset.get('v')}, and {_FORMAT} is known"
         )
     _check_spool(reader, offset["spool"])
-    return tuple(offset["p"].get(str(number), 0) for number in range(reader.partitions))
+    ordinals = tuple(offset["p"].get(str(number), 0) for number in range(reader.partitions))
+    reader.check_epoch(ordinals, offset.get("e", ""))
+    return ordinals
 
 
 def _check_spool(reader: SpoolReader, spool: str) -> None:
@@ -87,10 +90,12 @@ def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
             )
         ends = {-2: reader.floor(), -1: reader.head()}
         found = (given.get(number, -2) for number in range(reader.partitions))
-        return tuple(
+        ordinals = tuple(
             ends[ordinal][number] if ordinal < 0 else ordinal
             for number, ordinal in enumerate(found)
         )
+        reader.check_epoch(ordinals, bound.epoch)
+        return ordinals
     assert isinstance(bound, (int, float))
     return reader.position_at(bound)
 

@@ -28,6 +28,8 @@ class Ordinals(NamedTuple):
     by_partition: dict[int, int]
     #: Id of the spool that they are about, if the bound is an offset of a checkpoint.
     spool: str | None = None
+    #: Epoch of the spool, if the offset has one.
+    epoch: str = ""
 
 
 #: Bound of a read: an end of the spool, ordinals, or seconds since 1970.
@@ -358,7 +360,9 @@ class _Given:
                     "ordinal for each partition, -2 for its earliest and -1 for its latest"
                 )
             made[int(partition)] = ordinal
-        return Ordinals(made, str(found["spool"]) if "spool" in found else None)
+        if "spool" not in found:
+            return Ordinals(made)
+        return Ordinals(made, str(found["spool"]), str(found.get("e", "")))
 
     def batch(self) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
         """Return both bounds of a batch, if they are the offsets of a checkpoint."""

@@ -18,6 +18,7 @@ from stompkit._common.addresses import host_port
 from stompkit._common.certificates import distrust
 from stompkit._common.files import reason_of
 from stompkit._common.retry import Backoff
+from stompkit.spool._epochs import Epoch
 from stompkit.spool._errors import OtherSpoolError, SpoolError, SpoolUnavailableError
 from stompkit.spool._files import Segment
 from stompkit.spool._identity import Identity
@@ -39,6 +40,10 @@ _RANGE: Final = 8 << 20
 _MOST_ANSWER: Final = 64 << 20
 _MOST_OFFSET: Final = 10**18
 _T = TypeVar("_T", bound=msgspec.Struct)
+
+
+class _MissingPathError(SpoolError):
+    """The server is of an earlier version, and does not know the request."""
 
 
 class _TemporaryError(Exception):
@@ -90,6 +95,14 @@ class ServedStorage:
     def head(self) -> tuple[int, ...]:
         """Return the ordinal after the last message of each partition."""
         return self._spool().head
+
+    def epochs(self) -> list[Epoch]:
+        """Return the epochs of the spool, oldest first; none if the server does not know them."""
+        try:
+            found = self._get("/v1/epochs", wire.Epochs)
+        except _MissingPathError:
+            return []
+        return [Epoch(*each) for each in found.epochs]
 
     def listing(self, partition: int) -> Listing:
         """Return all segments of a partition."""
@@ -262,6 +275,10 @@ class ServedStorage:
                 # A proxy in front of the server says so while the server is away.
                 return _TemporaryError(f"it answers with status {response.status}")
             return self._no_server()
+        if problem.code == "no-such-path":
+            return _MissingPathError(
+                f"the server {self.place} is of an earlier version of stompkit: upgrade it"
+            )
         if problem.code == "removed":
             return FileNotFoundError(problem.message)
         if response.status == 503:

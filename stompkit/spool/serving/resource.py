@@ -115,6 +115,10 @@ class Front(Resource):
                 for name, each in self._storage.readers().items()
             }
             return _json(request, wire.Readers(readers))
+        if asked == "epochs":
+            return _json(
+                request, wire.Epochs([(each.id, each.starts) for each in self._storage.epochs()])
+            )
         head = self._storage.head()
         return _json(request, wire.Spool(identity.id, identity.partitions, head))
 

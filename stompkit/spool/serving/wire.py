@@ -3,6 +3,7 @@
 All requests have a token. Numbers name what is read, so no text of a request is a path::
 
     GET /v1/spool                                  the identity and the head
+    GET /v1/epochs                                 the epochs
     GET /v1/partitions/P/segments                  the segments of a partition
     GET /v1/partitions/P/segments/FIRST/FORM?start=N&end=N   octets of a segment
     GET /v1/readers                                the registered readers
@@ -35,6 +36,7 @@ __all__ = [
     "SIZE",
     "SPOOL",
     "TRAILER",
+    "Epochs",
     "FileRequest",
     "Position",
     "Problem",
@@ -66,7 +68,7 @@ MOST_BODY: Final = 256 * 1024
 _Ordinal = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _NUMBER: Final = "([0-9]{1,19})"
 _PATH: Final = re.compile(
-    rf"/v1/(?:(?P<spool>spool)|(?P<readers>readers)|readers/(?P<reader>[A-Za-z0-9._-]{{1,100}})"
+    rf"/v1/(?:(?P<spool>spool)|(?P<epochs>epochs)|(?P<readers>readers)|readers/(?P<reader>[A-Za-z0-9._-]{{1,100}})"
     rf"|partitions/(?P<partition>{_NUMBER})/segments"
     rf"(?:/(?P<first>{_NUMBER})/(?P<form>{'|'.join(FORMS)})(?P<index>\.idx)?)?)"
 ).fullmatch
@@ -78,6 +80,12 @@ class Spool(Struct, frozen=True):
     id: str
     partitions: Annotated[int, Meta(ge=1)]
     head: tuple[_Ordinal, ...]
+
+
+class Epochs(Struct, frozen=True):
+    """The epochs of a spool, oldest first: id and first ordinals of each."""
+
+    epochs: list[tuple[Annotated[str, Meta(pattern="^[0-9]+-")], tuple[_Ordinal, ...]]]
 
 
 class Segments(Struct, frozen=True):
@@ -150,7 +158,7 @@ def parse_path(path: str) -> Request | None:
     given: Mapping[str, str | None] = found.groupdict()
     if given["partition"] is None:
         name = given["reader"]
-        return given["spool"] or given["readers"] or ReaderRequest(name or "")
+        return given["spool"] or given["epochs"] or given["readers"] or ReaderRequest(name or "")
     partition = int(given["partition"])
     if given["first"] is None or given["form"] is None:
         return SegmentsRequest(partition)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,30 @@ def test_a_spool_that_ends_before_the_checkpoint_is_refused(
     start = reader.initialOffset()
     with pytest.raises(SpoolError, match="older copy"):
         reader.latestOffset(start | {"p": {"0": 6}}, ReadAllAvailable())
+
+
+@pytest.mark.parametrize("more", [3, 5, 50])
+def test_an_older_copy_of_the_spool_that_has_grown_is_refused(
+    stream: Streaming, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, more: int
+) -> None:
+    fill(tmp_path, plain(0, 5))
+    copy = tmp_path_factory.mktemp("copies") / "copy"
+    shutil.copytree(tmp_path, copy)
+    fill(tmp_path, plain(5, 8))
+    begin = stream().initialOffset()
+    end = stream().latestOffset(begin, ReadAllAvailable())
+    stream().partitions(begin, end)
+    shutil.rmtree(tmp_path)
+    shutil.copytree(copy, tmp_path)
+    fill(tmp_path, plain(8, 8 + more))
+    with pytest.raises(OtherSpoolError, match="older copy"):
+        stream().latestOffset(end, ReadAllAvailable())
+    with pytest.raises(OtherSpoolError, match="older copy"):
+        stream().partitions(begin, end)
+    bound = SourceOptions.parse({"spool": str(tmp_path), "startingOffsets": json.dumps(end)})
+    with pytest.raises(OtherSpoolError, match="older copy"):
+        StreamReader(bound).initialOffset()
+    assert stream().latestOffset(begin, ReadAllAvailable())["p"] == {"0": 5 + more}
 
 
 def test_an_offset_of_a_newer_format_is_refused(stream: Streaming, tmp_path: Path) -> None:

@@ -38,6 +38,10 @@ class Wire(Protocol):
     def is_writable(self) -> bool:
         """True if the transport has room."""
 
+    @property
+    def has_failed(self) -> bool:
+        """True if the connection is about to end, and no frame can be sent."""
+
     def encode(self, frame: Frame) -> bytes:
         """Return a frame's bytes; raises ``LocalProtocolError`` if it cannot be encoded."""
 

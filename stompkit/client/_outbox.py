@@ -189,7 +189,7 @@ class Outbox:
 
         Fails with :class:`ConnectionGoneError` if there is no connection, or if it is lost first.
         """
-        if self._wire is None or self._refusal is not None:
+        if self._wire is None or self._wire.has_failed or self._refusal is not None:
             return fail(ConnectionGoneError(written=False, reason=self._refusal))
         entry = self._entry(frame, receipt=receipt, survives=False, size=0)
         self._write(self._wire, OrderedDict({entry: None}))
@@ -200,7 +200,7 @@ class Outbox:
 
         Raises ``LocalProtocolError`` if a frame cannot be encoded; none is sent then.
         """
-        if self._wire is None or self._refusal is not None:
+        if self._wire is None or self._wire.has_failed or self._refusal is not None:
             return False
         self._wire.write_all(frames)
         return True

@@ -60,6 +60,8 @@ class ClientProtocol(Protocol):
         """Wait for the transport; ``headers`` are those of CONNECT."""
         #: True if the transport has room.
         self.is_writable = True
+        #: True if an ERROR was received: the frames before it are processed, and none can be sent.
+        self.has_failed = False
         self._session = session
         self._headers = dict(headers)
         self._clock = clock
@@ -147,6 +149,8 @@ class ClientProtocol(Protocol):
                 if not frames:
                     break
                 data = b""
+                if frames[-1].command == "ERROR":
+                    self.has_failed, self.is_writable = True, False
                 for frame in frames:
                     if not self._has_ended:
                         self._handle(frame)

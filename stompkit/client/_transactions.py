@@ -78,7 +78,7 @@ class Transaction:
 
     def _begin(self, _: None) -> Deferred[None] | None:
         try:
-            self._outbox.send_here(self._frame("BEGIN"))
+            self._outbox.send_here(self._frame("BEGIN")).done.addErrback(self._spoiled)
         except ConnectionGoneError:  # lost again at once
             return self._when_connected().addCallback(self._begin)
         self._epoch = self._outbox.epoch

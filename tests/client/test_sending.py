@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
-from stompkit.client import BrokerError, BufferFullError, BufferLimits, Client, ClientClosedError
+from stompkit.client import (
+    BrokerError,
+    BufferFullError,
+    BufferLimits,
+    Client,
+    ClientClosedError,
+    TransactionLostError,
+)
 from stompkit.frames import Frame, LocalProtocolError
 from tests.client.network import Network, failed, online, result, waits
 
@@ -39,6 +47,53 @@ def test_a_message_goes_out_as_it_is_with_nothing_added_but_a_receipt(net: Netwo
     assert frame.headers.pop("content-length") == "5"
     assert frame.headers == {**headers, "destination": QUEUE}
     assert headers == {"content-type": "text/plain", "x": "a:b"}
+
+
+@pytest.mark.parametrize("code", [None, "shutting-down"])
+def test_frames_sent_between_a_receipt_and_an_error_go_to_the_next_connection(
+    net: Network, code: str | None
+) -> None:
+    """Both arrive at once, so the session has failed when the caller learns of the receipt."""
+    endpoint = net.scripted()
+    client = net.connected(endpoint)
+    subscribed = client.subscribe(QUEUE, headers={"id": "s"})
+    net.run()
+    [frame] = endpoint.peer.take("SUBSCRIBE")
+    endpoint.peer.confirm(frame)
+    endpoint.peer.message(frame)
+    subscription = net.wait(subscribed)
+    message = net.wait(subscription.get())
+    later: dict[str, Deferred[Any]] = {}
+
+    def confirmed(_: None) -> None:
+        later["send"] = client.send(QUEUE, b"2")
+        later["subscribe"] = client.subscribe("/queue/b")
+        later["ack"] = message.ack()
+        later["commit"] = Deferred.fromCoroutine(commit())
+        later["unsubscribe"] = subscription.unsubscribe()
+
+    async def commit() -> None:
+        async with client.transaction() as transaction:
+            transaction.send(QUEUE, b"3")
+
+    [first] = send(client, 1)
+    first.addCallback(confirmed)
+    net.run()
+    endpoint.peer.confirm(endpoint.peer.take("SEND")[0])
+    endpoint.peer.refuse(code=code)
+    net.run()
+    lost = failed(later["commit"], TransactionLostError)
+    assert not lost.outcome_unknown
+    assert result(later["ack"]) is False
+    result(later["unsubscribe"])
+    assert waits(later["send"])
+    assert waits(later["subscribe"])
+    endpoint.obliging = True
+    net.advance(0.1)
+    net.wait(later["send"])
+    net.wait(later["subscribe"])
+    commands = [each.command for each in endpoint.peer.take()]
+    assert commands == ["CONNECT", "SUBSCRIBE", "SEND"]
 
 
 def test_a_message_is_sent_when_its_receipt_has_come(net: Network) -> None:

@@ -16,6 +16,7 @@ from stompkit.spool._errors import SpoolInUseError
 __all__ = [
     "LOCK",
     "Segment",
+    "files_of",
     "locked",
     "part_folder",
     "read_at",
@@ -26,6 +27,7 @@ __all__ = [
     "segments",
     "settled_segments",
     "sync_data",
+    "unfinished_path",
     "write_at",
     "write_whole",
 ]
@@ -55,6 +57,24 @@ class Segment(NamedTuple):
     def index_path(self) -> Path:
         """Path of the index file."""
         return self.path.with_name(self.path.name + ".idx")
+
+
+def files_of(segment: Segment) -> list[Path]:
+    """Return the paths that a segment can have, its present one last.
+
+    A crash while it is sealed leaves it in several forms.
+    """
+    found: list[Path] = []
+    for form in _FORMS:
+        path = segment.path.with_suffix(f".{form}")
+        found += (unfinished_path(segment, form), path.with_name(path.name + ".idx"), path)
+    found.remove(segment.path)
+    return [*found, segment.path]
+
+
+def unfinished_path(segment: Segment, form: str) -> Path:
+    """Return the path of the file that becomes the sealed form of a segment."""
+    return segment.path.with_suffix(f".tmp.{form}")
 
 
 def part_folder(folder: Path, partition: int) -> Path:

@@ -16,7 +16,7 @@ from stompkit._common.files import sync_path
 from stompkit.spool import readers
 from stompkit.spool._changesets import uncut
 from stompkit.spool._clock import trusted_time
-from stompkit.spool._files import Segment, part_folder, segments
+from stompkit.spool._files import Segment, files_of, part_folder, segments
 from stompkit.spool._head import raise_floor
 from stompkit.spool._identity import identity_of
 from stompkit.spool._reading import SpoolReader
@@ -210,8 +210,9 @@ def _remove(parts: list[list[_Old]], kept: Removed) -> Removed:
 
 
 def _unlink(segment: Segment) -> None:
-    # A crash in between leaves a segment without index, which can still be read.
-    with suppress(FileNotFoundError):
-        os.unlink(segment.index_path)
-    os.unlink(segment.path)
+    # A crash in between leaves a segment without index, which can still be read. Of several forms,
+    # another one than the present one would follow as a segment that should have been removed.
+    for path in files_of(segment):
+        with suppress(FileNotFoundError):
+            os.unlink(path)
     sync_path(segment.path.parent)

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from stompkit._common.files import sync_path
-from stompkit.spool._files import Segment, part_folder, replace_octets, segments
+from stompkit.spool._files import Segment, part_folder, replace_octets, segments, unfinished_path
 from stompkit.spool._identity import identity_of
 from stompkit.spool._partition import Partition
 from stompkit.spool._reading import SpoolReader
@@ -84,7 +84,7 @@ def seal(where: Where, partition: int, segment: int, *, form: Form = "arrow") ->
 
 def _sealed(folder: Path, partition: int, log: Segment, end: int, form: Form) -> Path:
     sealed = Segment(log.first, log.path.with_suffix(f".{form}"))
-    unfinished = log.path.with_suffix(f".tmp.{form}")
+    unfinished = unfinished_path(log, form)
     place = Place(identity_of(folder).id, partition)
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -23,6 +23,7 @@ from stompkit.spool import (
     readers,
 )
 from stompkit.spool.retention import Removed, retain
+from stompkit.spool.sealing import Form, seal
 from tests.spool.made import BEGIN_S, contents, fill, logs, numbers, record, several
 
 
@@ -333,3 +334,22 @@ def test_a_damaged_segment_is_removed_all_the_same(tmp_path: Path) -> None:
         first = logs(tmp_path)[0]
         first.write_bytes(first.read_bytes()[:-1] + b"x")
         assert retain(writer, max_bytes=0).segments == 2
+
+
+@pytest.mark.parametrize("form", ["arrow", "parquet"])
+def test_a_segment_whose_sealing_was_interrupted_is_removed_in_all_forms(
+    tmp_path: Path, form: Form
+) -> None:
+    fill(tmp_path, *[10] * 8, segment_bytes=2000)
+    log, following = logs(tmp_path)[:2]
+    octets = log.read_bytes()
+    sealed = seal(tmp_path, 0, 0, form=form)
+    # A crash leaves the log beside the new file, or the unfinished file.
+    log.write_bytes(octets)
+    sealed.with_suffix(f".tmp.{form}").write_bytes(octets)
+    assert retain(tmp_path, max_bytes=0).segments > 0
+    assert not list(log.parent.glob(f"{log.stem}.*"))
+    floor = SpoolReader(tmp_path).floor()[0]
+    assert floor >= int(following.stem)
+    assert contents(tmp_path) == several(floor, 80)
+    assert retain(tmp_path, max_bytes=0).segments == 0

@@ -57,8 +57,9 @@ def main(arguments: list[str]) -> int:
 def _hand_over(admin: Admin, options: argparse.Namespace) -> int:
     name, host, user = options.durable, options.vhost, options.user
     all_of_them = admin.get("/api/v1/durables")["durables"]
+    # The broker lists its first host, which is the default, before others.
     found = next(
-        (each for each in all_of_them if (each["host"], each["name"]) == (host, name)), None
+        (each for each in all_of_them if each["name"] == name and host in ("", each["host"])), None
     )
     if found is None:
         raise AdminError(f"there is no durable subscription {shown(name)}", "no-such-durable")

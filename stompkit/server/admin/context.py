@@ -184,8 +184,12 @@ class Context:
         return found
 
     def host(self, name: str) -> VirtualHost:
-        """Return the virtual host with a name; raises :class:`AdminError` if unknown."""
-        host = self.broker.hosts.get(name)
+        """Return the virtual host with a name; raises :class:`AdminError` if unknown.
+
+        Without a name it is the first one, as for clients that send none.
+        """
+        hosts = self.broker.hosts
+        host = hosts.get(name) if name else next(iter(hosts.values()))
         if host is None:
             raise AdminError(404, "no-such-host", f"there is no virtual host {name[:100]!a}")
         return host

@@ -26,7 +26,7 @@ __all__ = [
 
 #: No client could name a destination with a NUL.
 Name = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
-HostName = Annotated[str, Meta(max_length=1024, description='The virtual host; "" is the default')]
+HostName = Annotated[str, Meta(max_length=1024, description='The virtual host; "" is the first')]
 Offset = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 PageSize = Annotated[int, Meta(ge=1, le=1_000)]
 PeekSize = Annotated[int, Meta(ge=1, le=100)]

@@ -90,11 +90,10 @@ def get_destinations(
     context: Context, query: parameters.DestinationsQuery
 ) -> results.DestinationList:
     """A page of destinations and durable subscriptions."""
-    if query.host is not None:
-        context.host(query.host)
+    host = None if query.host is None else context.host(query.host)
     found = [
         each
-        for each in places(context.broker, query.host)
+        for each in places(context.broker, host)
         if (query.kind is None or kind_of(each) == query.kind)
         and (query.contains is None or query.contains in each.name)
     ]
@@ -177,13 +176,12 @@ def get_subscriptions(
     context: Context, query: parameters.SubscriptionsQuery
 ) -> results.SubscriptionList:
     """A page of subscriptions, the oldest first."""
-    if query.host is not None:
-        context.host(query.host)
+    host = None if query.host is None else context.host(query.host)
     found = [
         subscription
         for connection in sessions_of(context.broker)
         if (query.connection is None or connection.id == query.connection)
-        and (query.host is None or connection.host.name == query.host)
+        and (host is None or connection.host is host)
         for subscription in connection.subscriptions.values()
         if query.destination is None
         or any(home.name == query.destination for home in subscription.homes)

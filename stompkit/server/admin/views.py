@@ -154,12 +154,9 @@ def lease_shape(found: LeaseStatus) -> results.LeaseShape:
 # Destinations.
 
 
-def places(broker: Broker, host: str | None = None) -> Iterator[Destination]:
+def places(broker: Broker, host: VirtualHost | None = None) -> Iterator[Destination]:
     """Yield all destinations and durable subscriptions, or those of one virtual host."""
-    hosts: list[VirtualHost] = [
-        each for each in broker.hosts.values() if host is None or each.name == host
-    ]
-    for each in hosts:
+    for each in broker.hosts.values() if host is None else (host,):
         yield from each.destinations.values()
         yield from each.durables.values()
 

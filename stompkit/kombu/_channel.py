@@ -327,6 +327,11 @@ class Channel(virtual.Channel):
             self.qos.ack(tag)
         self.qos.ack(delivery_tag)
 
+    @property
+    def is_consuming(self) -> bool:
+        """True if the channel has a consumer."""
+        return bool(self._readers)
+
     def deliver_one(self) -> bool:
         """Deliver the next message to its consumer; return True if there was one."""
         for tag, reader in list(self._readers.items()):

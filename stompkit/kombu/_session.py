@@ -170,14 +170,16 @@ class BrokerSession(virtual.Transport):
             channel.close()
 
     def verify_connection(self, connection: object) -> bool:
-        """Return True if the connection is alive, or its failure has not been reported yet.
+        """Return True if the connection is alive, or a consumer has not received its failure yet.
 
-        On False, kombu reconnects by itself, and the existing consumers would wait forever. They
-        have to receive an error first.
+        On False, kombu reconnects by itself, and existing consumers and the event loop of a worker
+        would wait forever. They have to receive an error first. Without a consumer, as in a pool of
+        producers, a lost connection is replaced before it is used.
         """
         connections = self._connections
+        is_consuming = self._loop is not None or any(each.is_consuming for each in self.channels)
         return bool(connections) and all(
-            each.is_alive or not each.is_reported for each in connections
+            each.is_alive or (is_consuming and not each.is_reported) for each in connections
         )
 
     def destination(self, queue: str) -> str:

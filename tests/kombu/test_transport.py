@@ -14,6 +14,7 @@ from kombu.entity import Exchange, Queue
 from kombu.messaging import Producer
 
 from stompkit.testing import RunningBroker
+from stompkit.testing.launching.polling import wait_until
 from tests.kombu.conftest import Connect, url_of
 from tests.kombu.consuming import LONG_S, Reader
 from tests.server.secured import secured
@@ -302,6 +303,18 @@ def test_messages_survive_the_broker_and_kombu_reconnects(
         # The broker may have ended before it processed that acknowledgement, which has no reply.
         again.wait(4)[3].ack()
     assert sorted(set(again.bodies) - {"before"}) == ["after", "held", "new"]
+
+
+def test_a_connection_without_consumers_that_was_lost_is_replaced_before_its_next_use(
+    broker: RunningBroker, connect: Connect, name: str
+) -> None:
+    with connect() as connection:
+        Producer(connection).publish("first", routing_key=name)
+        broker.restart(kill=broker.name == "stompkit")
+        assert wait_until(lambda: not connection.connected, LONG_S)
+        Producer(connection).publish("second", routing_key=name)
+        reader = Reader(connection, Queue(name))
+        assert "second" in [message.decode() for message in reader.wait(2)]
 
 
 def test_a_publisher_tries_again_by_its_policy(

@@ -96,12 +96,9 @@ class ForkedGuard:
         # A killed guard has not reported a status.
         return int(self._lines[1]) if len(self._lines) > 1 else -signal.SIGKILL
 
-    def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for the end of the command; raises subprocess.TimeoutExpired."""
-        deadline = None if timeout_s is None else monotonic() + timeout_s
+    def wait(self) -> int:
+        """Wait for the end of the command."""
         while (code := self.poll()) is None:
-            if deadline is not None and monotonic() >= deadline:
-                raise subprocess.TimeoutExpired(_PREFIX, timeout_s or 0.0)
             self._read(_WAIT_S)
         return code
 

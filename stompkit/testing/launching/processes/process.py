@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit.testing.launching.errors import BrokerError
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.launching.processes.forking import DIRECTORY, ForkedGuard, can_fork, fork
 from stompkit.testing.launching.processes.leftovers import lock_of, remove_when_killed
 
@@ -211,9 +212,8 @@ class GuardedProcess:
         assert self._guard.stdin is not None
         # If writing fails, the guard has ended, and the command before it.
         self._send(word)
-        try:
-            self._guard.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        # Popen.wait() never times out while a test has frozen the time, as with freezegun.
+        if not wait_until(lambda: self._guard.poll() is not None, timeout_s, interval_s=0.002):
             self._guard.kill()
             self._guard.wait()
         # Close it only now: the end of its input would mean to the guard that this process has

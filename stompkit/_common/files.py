@@ -234,6 +234,16 @@ class FileLock:
         """True if this object holds the lock."""
         return self._descriptor is not None
 
+    @property
+    def is_in_place(self) -> bool:
+        """True if this object holds the lock, and its file was not removed or replaced since."""
+        if self._descriptor is None:
+            return False
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return False
+
     def acquire(self, timeout_s: float | None = GRACE_S) -> Self:
         """Take the lock, within *timeout_s* seconds; None waits without a limit.
 

@@ -13,8 +13,8 @@ from typing import Final, Self
 from stompkit._common.files import make_directory
 from stompkit._common.spelling import amount
 from stompkit.spool._epochs import begin_epoch, ensure_epochs
-from stompkit.spool._errors import BrokenSpoolError, SpoolError
-from stompkit.spool._files import locked, part_folder
+from stompkit.spool._errors import BrokenSpoolError, SpoolError, SpoolInUseError
+from stompkit.spool._files import LOCK, locked, part_folder
 from stompkit.spool._head import Head, check_partitions, ensure_floor, read_head
 from stompkit.spool._identity import Identity, create, identity_of, is_spool, upgrade
 from stompkit.spool._memory import Memory
@@ -113,10 +113,16 @@ class SpoolWriter:
         remembered ones or earlier in this call. Without event id the message id is compared. With
         ``redelivered``, which marks each of the messages, only the marked ones can be duplicates. A
         duplicate with another body is logged. Raises OSError, and ValueError for a message that is
-        too large; then no message is kept, and the call can be repeated.
+        too large; then no message is kept, and the call can be repeated. Raises
+        :class:`~stompkit.spool.SpoolInUseError` if the lock was removed meanwhile.
         """
         if self._head is None or not self._is_open:
             raise SpoolError(f"{self.folder} is closed")
+        if not self._lock.is_in_place:
+            raise SpoolInUseError(
+                f"{self.folder / LOCK} was removed or replaced while the spool is written to, so"
+                " another process may write to it as well. Stop that one, and start this one again"
+            )
         fresh, keys, differing = self._memory.fresh(records, redelivered)
         self._warn_of(differing)
         if not fresh:

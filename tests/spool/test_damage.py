@@ -21,6 +21,7 @@ from stompkit.spool import (
     BrokenSpoolError,
     Record,
     SpoolError,
+    SpoolInUseError,
     SpoolReader,
     SpoolWriter,
     readers,
@@ -385,3 +386,17 @@ def test_other_values_in_a_parquet_segment_are_reported(tmp_path: Path) -> None:
         )
     with pytest.raises(BrokenSpoolError, match="checksum of its batch 0"):
         contents(tmp_path)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_writer_whose_lock_was_removed_writes_no_more(tmp_path: Path, others: int) -> None:
+    """Otherwise a second writer could overwrite what this one has confirmed."""
+    with SpoolWriter(tmp_path) as writer:
+        writer.append(several(0, 5))
+        (tmp_path / "lock").unlink()
+        if others:
+            with SpoolWriter(tmp_path) as other:
+                other.append(several(5, 10))
+        with pytest.raises(SpoolInUseError, match="lock was removed or replaced"):
+            writer.append(several(10, 15))
+    assert contents(tmp_path) == several(0, 10 if others else 5)

@@ -52,6 +52,8 @@ class Shop:
 
     def close(self) -> None:
         """Stop watching."""
+        for name, receiver in self._receivers.items():
+            signal(name).disconnect(receiver)
         self.publisher.close()
         self.store.close()
         self.notes.close()

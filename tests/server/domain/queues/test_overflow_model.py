@@ -159,6 +159,8 @@ class Unit:
     sender: MemoryClient
     fails: bool = False
     taken: list[tuple[Box, Message]] = field(default_factory=list)
+    #: True for a single message with a delay that is no transaction's.
+    is_delayed_alone: bool = False
 
 
 def pick(things: Sequence[Any], number: int) -> Any:
@@ -287,7 +289,10 @@ class OverflowMachine(RuleBasedStateMachine):
                 box.coming.append(message)
         parts = [*unit.puts, *unit.taken]
         is_in_memory = all(box.name == MEMORY for box, _ in parts)
-        waits = any(box.coming != [message] for box, message in unit.puts if box.name == MEMORY)
+        # A delayed message that is sent alone has no order to keep.
+        waits = not unit.is_delayed_alone and any(
+            box.coming != [message] for box, message in unit.puts if box.name == MEMORY
+        )
         if self.store is None or (is_in_memory and not waits):
             self.arrive(unit)
         elif parts:
@@ -377,7 +382,8 @@ class OverflowMachine(RuleBasedStateMachine):
                 puts = self.copies(target, headers, body)
                 refused = self.refusals(puts)
                 if not refused:
-                    self.put(Unit(puts, sender))
+                    is_delayed = len(puts) == 1 and puts[0][1].due > 0
+                    self.put(Unit(puts, sender, is_delayed_alone=is_delayed))
         self.refused = refused
         self.set_failures()
         sender.write(b"".join(octets))
@@ -555,7 +561,7 @@ class OverflowMachine(RuleBasedStateMachine):
         now = self.broker.clock.seconds()
         for box in self.boxes.values():
             ripe = [each for each in box.delayed if each.due <= now]
-            for message in sorted(ripe, key=lambda each: each.due):
+            for message in sorted(ripe, key=lambda each: (each.due, each.place)):
                 self.place += 1
                 box.delayed.remove(message)
                 message.place, message.due = self.place, 0.0

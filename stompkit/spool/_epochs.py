@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
-from zlib import crc32
 
 import msgspec
 
-from stompkit.spool._files import replace
+from stompkit.spool._files import checksum, replace
 
 __all__ = ["Epoch", "begin_epoch", "ensure_epochs", "epoch_of", "is_continued", "read_epochs"]
 
@@ -97,4 +96,4 @@ def is_continued(
 
 def _checksum(epochs: Sequence[Epoch]) -> str:
     text = repr([tuple(each) for each in epochs])
-    return f"{crc32(f'{_NAME}{text}'.encode()):08x}"
+    return checksum(f"{_NAME}{text}")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 import msgspec
 
@@ -16,6 +17,7 @@ from stompkit.spool._errors import SpoolInUseError
 __all__ = [
     "LOCK",
     "Segment",
+    "checksum",
     "files_of",
     "locked",
     "part_folder",
@@ -153,6 +155,11 @@ def locked(folder: Path) -> FileLock:
         return lock.acquire()
     except LockedError as error:
         raise SpoolInUseError(f"{folder} is written to by {error.holder}") from None
+
+
+def checksum(text: str) -> str:
+    """Return the CRC-32 of a text, as the small files of a spool contain it."""
+    return f"{crc32(text.encode()):08x}"
 
 
 def read_json(path: Path) -> Any:

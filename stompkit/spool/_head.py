@@ -13,14 +13,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 import msgspec
 
 from stompkit._common.files import sync_path
 from stompkit._common.spelling import amount
 from stompkit.spool._errors import BrokenSpoolError
-from stompkit.spool._files import part_folder, replace_octets, segments, write_at
+from stompkit.spool._files import checksum, part_folder, replace_octets, segments, write_at
 
 __all__ = [
     "MISSING_ADVICE",
@@ -162,4 +161,4 @@ def _decoded(octets: bytes, kind: str = "") -> tuple[int, ...] | None:
 
 
 def _checksum(ordinals: tuple[int, ...], kind: str) -> str:
-    return f"{crc32(f'{kind}{ordinals!r}'.encode()):08x}"
+    return checksum(f"{kind}{ordinals!r}")

@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from stompkit._common.files import sync_path
 from stompkit.spool._errors import BrokenSpoolError
-from stompkit.spool._files import read_json, replace
+from stompkit.spool._files import checksum, read_json, replace
 from stompkit.spool._identity import identity_of
 
 __all__ = ["Reader", "forget", "listed", "progress", "register"]
@@ -106,7 +105,7 @@ def listed(folder: str | PathLike[str]) -> dict[str, Reader]:
 
 
 def _checksum(reader: Reader) -> str:
-    return f"{crc32(repr(reader).encode()):08x}"
+    return checksum(repr(reader))
 
 
 def _path(folder: str | PathLike[str], name: str) -> Path:

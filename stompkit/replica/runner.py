@@ -152,8 +152,8 @@ class Runner:
     def problems(self) -> list[str]:
         """Current problems with the store and with brokers."""
         problems = [each.problem for each in self._connections if each.problem]
-        if self._is_congested:
-            slow = [each.channel.destination for each in self._connections if self._is_slow(each)]
+        slow = [each.channel.destination for each in self._connections if self._is_slow(each)]
+        if slow:
             problems.append(
                 f"{' and '.join(slow)}: the broker has not confirmed {_UNCONFIRMED_BYTES >> 20} MiB"
                 " of messages; no channel sends before it does or is disconnected"

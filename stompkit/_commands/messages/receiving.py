@@ -23,7 +23,7 @@ from stompkit._common.style import Style
 from stompkit._common.text import shown
 from stompkit.client import AckMode, Message, Subscription, SubscriptionEndedError
 from stompkit.client.blocking import durable_subscription
-from stompkit.frames import LocalProtocolError
+from stompkit.frames import LocalProtocolError, parse_number
 
 __all__ = ["receive"]
 
@@ -35,7 +35,7 @@ _PREFETCH: Final = 100
 _BROWSED: Final = 1000
 _TAKEN_BYTES: Final = 1024 * 1024
 #: Maximum length of a number in a header.
-_DIGITS: Final = 20
+_DIGITS: Final = 19
 _NO_NAME: Final = re.compile(r"[^A-Z0-9]+")
 
 
@@ -145,7 +145,8 @@ class _Receiver:
                 if self._options.browse and each.headers.get("browser") == "end":
                     self._open -= 1
                     self._cut.discard(subscription)
-                    self._remaining += _number(each.headers.get("browser-remaining", ""))
+                    remaining = each.headers.get("browser-remaining", "")
+                    self._remaining += parse_number(remaining, _DIGITS) or 0
                     if not self._open:
                         self._end()
                     return
@@ -212,11 +213,6 @@ class _Receiver:
             self._over.callback(None)
         else:
             self._over.errback(reason)
-
-
-def _number(text: str) -> int:
-    """Return a count from a header; 0 if it is missing or invalid."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else 0
 
 
 def _writer(options: argparse.Namespace) -> Callable[[Message], None]:
